@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from jobwire.client import errors
+from jobwire.client import errors, image_calls
 from jobwire.client.calls import (
     ApiRequest,
     ApiResponse,
@@ -265,3 +265,9 @@ def test_children_that_are_no_jobs_are_refused(children: object) -> None:
     flow = {"name": "a", "children": children}
     with pytest.raises(Invalid, match="list of jobs"):
         FakeGateway().execute(add_flow(RetryBudget(1), "mail", flow))
+
+
+def test_an_image_that_is_not_ready_in_time_is_named_as_an_image() -> None:
+    image = ApiResponse(200, msgspec.json.encode({"image_id": "i1", "status": "processing"}))
+    with pytest.raises(TimedOut, match="image i1 has not ended within 0 s"):
+        FakeGateway(image).execute(image_calls.wait(RetryBudget(1), "i1", 0))

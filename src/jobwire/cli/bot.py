@@ -2,11 +2,15 @@
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from jobwire.cli import options, output, sanitize
 from jobwire.cli.exits import CliExit, Exit
+
+if TYPE_CHECKING:
+    from jobwire.wiring.predictions.commands import TaskView
 
 
 @click.group()
@@ -124,20 +128,20 @@ def tasks(task_id: str | None, limit: int, after: str) -> None:
         output.facts(asdict(view))
         return
     page = asyncio.run(commands.tasks(loaded, limit=limit, after=after))
-    if output.wants_json():
-        for view in page.tasks:
-            output.json_line(asdict(view))
-    elif page.tasks:
-        head = ("prediction", "status", "chat", "created", "error")
-        rows = [
-            (each.id, each.status, str(each.chat_id), each.created_at or "", each.error or "")
-            for each in page.tasks
-        ]
-        output.columns([head, *([sanitize.line(cell) for cell in row] for row in rows)])
-    else:
-        output.info("no tasks")
+    output.listing(
+        page.tasks,
+        ("prediction", "status", "chat", "created", "error"),
+        _task_row,
+        json_of=asdict,
+        empty="no tasks",
+    )
     if page.next:
         output.info(f"more: --after {page.next}")
+
+
+def _task_row(task: "TaskView") -> tuple[str, ...]:
+    created, error = task.created_at or "", task.error or ""
+    return tuple(map(sanitize.line, (task.id, task.status, str(task.chat_id), created, error)))
 
 
 @command.command("doctor")

@@ -1,24 +1,18 @@
 """Shell completion of tasks and job ids, asked from the running program.
 
-Nothing is completed if no program answers, since a shell shows no errors. Imports are late: every
-command with such an argument imports this module.
+Nothing is completed if no program answers, since a shell shows no errors.
 """
 
-from typing import TYPE_CHECKING
+import click
+from click.shell_completion import CompletionItem
 
-if TYPE_CHECKING:
-    import click
-    from click.shell_completion import CompletionItem
+from jobwire.cli.program import completed
 
 
 def task(
-    context: "click.Context", _parameter: "click.Parameter", incomplete: str
-) -> "list[CompletionItem]":
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """The known tasks."""
-    from click.shell_completion import CompletionItem
-
-    from jobwire.cli.program import completed
-
     tasks = completed(context, lambda client: client.tasks())
     return [
         CompletionItem(each.name, help=None if each.live else "no live worker has it")
@@ -28,13 +22,9 @@ def task(
 
 
 def job_id(
-    context: "click.Context", _parameter: "click.Parameter", incomplete: str
-) -> "list[CompletionItem]":
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     """The newest jobs."""
-    from click.shell_completion import CompletionItem
-
-    from jobwire.cli.program import completed
-
     page = completed(context, lambda client: client.list(limit=50))
     return [
         CompletionItem(job.job_id, help=f"{job.task} {job.status}")

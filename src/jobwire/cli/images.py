@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -13,7 +13,6 @@ from jobwire.cli.program import each, with_client
 if TYPE_CHECKING:
     from jobwire.client import Image
     from jobwire.settings import Settings
-    from jobwire.wiring.photo import PhotoOptions
 
 
 @click.group()
@@ -62,8 +61,13 @@ def process(
     sources: tuple[Path, ...],
     target: str,
     show: bool,
+    detect: tuple[str, ...],
+    fill: Literal["surroundings", "grey"],
+    size: int,
+    quality: int,
+    max_mb: int,
+    max_megapixels: float,
     workers: int,
-    **given: object,
 ) -> int:
     """Hide faces, remove metadata, turn upright and write WebP. No server is needed.
 
@@ -76,33 +80,27 @@ def process(
       jobwire images process *.jpg published/ --show
     """
     from jobwire.cli.images_batch import PhotoBatch, plan
-    from jobwire.wiring.photo import SetupError
+    from jobwire.wiring.photo import PhotoOptions, SetupError
 
-    plans, chosen = plan(sources, target, show=show), _photo_options(given)
-    try:
-        failed = asyncio.run(PhotoBatch(plans, chosen, workers).run())
-    except SetupError as error:
-        raise CliExit(error.message, Exit.USAGE) from error
-    return Exit.JOB_FAILED if failed else Exit.OK
-
-
-def _photo_options(given: dict[str, object]) -> "PhotoOptions":
-    from jobwire.wiring.photo import PhotoOptions
-
-    detect = cast("tuple[str, ...]", given["detect"])
+    plans = plan(sources, target, show=show)
     if "none" in detect:
         if len(detect) > 1:
             raise CliExit("--detect none cannot be combined with a detector", Exit.USAGE)
         output.info("jobwire: warning: nothing is detected, so faces stay visible (--detect none)")
         detect = ()
-    return PhotoOptions(
+    chosen = PhotoOptions(
         detect=detect,
-        fill="grey" if given["fill"] == "grey" else "surroundings",
-        long_side=cast(int, given["size"]),
-        quality=cast(int, given["quality"]),
-        max_bytes=cast(int, given["max_mb"]) << 20,
-        max_megapixels=cast(float, given["max_megapixels"]),
+        fill=fill,
+        long_side=size,
+        quality=quality,
+        max_bytes=max_mb << 20,
+        max_megapixels=max_megapixels,
     )
+    try:
+        failed = asyncio.run(PhotoBatch(plans, chosen, workers).run())
+    except SetupError as error:
+        raise CliExit(error.message, Exit.USAGE) from error
+    return Exit.JOB_FAILED if failed else Exit.OK
 
 
 @command.command("put")
@@ -150,18 +148,13 @@ def list_(limit: int, cursor: str | None) -> None:
       jobwire images list --json | jq -r .url
     """
     page = with_client(lambda client: client.images.list(limit=limit, cursor=cursor))
-    if output.wants_json():
-        for image in page.images:
-            output.json_line(_image_facts(image))
-    elif page.images:
-        rows = [("state", "id", "file", "size")]
-        for image in page.images:
-            size = f"{image.width} × {image.height}" if image.width else ""
-            name = sanitize.line(image.filename)
-            rows.append((image.status, sanitize.line(image.image_id), name, size))
-        output.columns(rows)
-    else:
-        output.info("no images")
+    output.listing(
+        page.images,
+        ("state", "id", "file", "size"),
+        _image_row,
+        json_of=_image_facts,
+        empty="no images",
+    )
     if page.cursor:
         output.info(f"more: jobwire images list --cursor {sanitize.line(page.cursor)}")
 
@@ -177,6 +170,11 @@ def delete(image_ids: tuple[str, ...]) -> int:
       jobwire images delete 0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10
     """
     return with_client(lambda client: each(image_ids, client.images.delete))
+
+
+def _image_row(image: "Image") -> tuple[str, ...]:
+    size = f"{image.width} × {image.height}" if image.width else ""
+    return image.status, sanitize.line(image.image_id), sanitize.line(image.filename), size
 
 
 def _image_facts(image: "Image") -> dict[str, object]:

@@ -122,13 +122,9 @@ def _show_queues(queues: "Sequence[FoundQueue]") -> None:
 
 
 def _show_jobs(jobs: "Sequence[FoundQueueJob]") -> None:
-    if output.wants_json():
-        for job in jobs:
-            output.json_line(job.body)
-        return
-    rows = [("id", "name", "state", "attempts", "reason")]
-    for job in jobs:
-        reason = sanitize.line(job.reason[:80])
-        cells = (sanitize.line(job.id), sanitize.line(job.name), job.state)
-        rows.append((*cells, str(job.attempts_made), reason))
-    output.columns(rows)
+    def row(job: "FoundQueueJob") -> tuple[str, ...]:
+        cells = (job.id, job.name, job.state, str(job.attempts_made), job.reason[:80])
+        return tuple(map(sanitize.line, cells))
+
+    heading = ("id", "name", "state", "attempts", "reason")
+    output.listing(jobs, heading, row, json_of=lambda job: job.body)

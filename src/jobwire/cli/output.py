@@ -50,13 +50,23 @@ def facts(values: Mapping[str, object]) -> None:
         columns([(name, sanitize.line(str(value))) for name, value in values.items()])
 
 
-def listing(values: Iterable[T], heading: Sequence[str], row: Callable[[T], Sequence[str]]) -> None:
-    """Print a list: one JSON object per value, or rows of cells below a heading on a terminal."""
+def listing(
+    values: Sequence[T],
+    heading: Sequence[str],
+    row: Callable[[T], Sequence[str]],
+    *,
+    json_of: Callable[[T], object] | None = None,
+    empty: str = "",
+) -> None:
+    """Print a list: one JSON object per value, or rows of cells below a heading on a terminal.
+    `empty` is the message for an empty list, instead of the heading."""
     if wants_json():
         for value in values:
-            json_line(value)
-    else:
+            json_line(json_of(value) if json_of else value)
+    elif values or not empty:
         columns([heading, *map(row, values)])
+    else:
+        info(empty)
 
 
 def new_job(job: "Job", note: str) -> None:

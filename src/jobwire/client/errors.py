@@ -57,14 +57,14 @@ class BadAnswer(ClientError):
 
 
 class TimedOut(ClientError):
-    """The job has not ended in time. It continues: wait again, or cancel it."""
+    """The job, or the image, has not ended in time. It continues: wait again, or cancel it."""
 
     code = "timed_out"
     status = 504
     retryable = True
 
-    def __init__(self, job_id: str, timeout_s: float) -> None:
-        super().__init__(f"job {job_id} has not ended within {timeout_s:g} s; it continues")
+    def __init__(self, job_id: str, timeout_s: float, what: str = "job") -> None:
+        super().__init__(f"{what} {job_id} has not ended within {timeout_s:g} s; it continues")
         self.job_id = job_id
 
 

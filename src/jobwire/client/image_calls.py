@@ -170,7 +170,7 @@ def wait(budget: RetryBudget, image_id: str, timeout_s: float | None) -> Plan[Im
         if image.status == "failed":
             raise ImageFailed(image)
         if deadline_s is not None and timeout_s is not None and time.monotonic() >= deadline_s:
-            raise TimedOut(image_id, timeout_s)
+            raise TimedOut(image_id, timeout_s, "image")
         yield Pause(_POLL_S[min(tries, len(_POLL_S) - 1)])
         tries += 1
 

@@ -51,10 +51,9 @@ def find(url: str | None, api_key: str | None, data_dir: Path | str | None = Non
                 "or start the program again: jobwire up"
             ) from None
         if found is None:
+            where = str(folder) if configured else f"{folder} or above it"
             raise Unreachable(
-                f"no program is known: JOBWIRE_URL is not set, and nothing runs in {folder} "
-                f"{'' if configured else 'or above it'}".rstrip()
-                + ". "
+                f"no program is known: JOBWIRE_URL is not set, and nothing runs in {where}. "
                 "Start one: jobwire up"
             )
         url = found.url

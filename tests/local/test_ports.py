@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from jobwire.local import free_ports
+from jobwire.local import LocalError, free_ports
+from jobwire.local.listen import listen, url_of
 from jobwire.local.ports import port_is_free
 
 
@@ -34,3 +36,15 @@ def test_server_ports_are_outside_of_the_ephemeral_range() -> None:
     if lowest <= 32_767:
         pytest.skip("expected: this machine gives clients all ports")
     assert not [port for port in free_ports(50) if lowest <= port <= highest]
+
+
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
+def test_the_address_of_a_listening_socket_is_a_url(host: str, shown: str) -> None:
+    try:
+        listening = listen(host, 0)
+    except LocalError:
+        pytest.skip("expected: this machine has no IPv6")
+    with listening:
+        port = urlsplit(url_of(listening)).port
+        assert url_of(listening) == f"http://{shown}:{port}"
+        assert port == listening.getsockname()[1]

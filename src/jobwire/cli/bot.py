@@ -36,7 +36,7 @@ def serve() -> None:
       jobwire bot serve --host 0.0.0.0 --port 8443
     """
     from jobwire import log
-    from jobwire.local.listen import listen
+    from jobwire.local.listen import listen, url_of
     from jobwire.settings import SettingsError
     from jobwire.wiring.systems import chosen
 
@@ -58,8 +58,7 @@ def serve() -> None:
     require_configured(settings.predictions)
 
     def on_ready() -> None:
-        address, number = listening.getsockname()[:2]
-        output.info(f"bot on http://{address}:{number}")
+        output.info(f"bot on {url_of(listening)}")
 
     uvloop.run(serve_gateway(settings, systems, listening, on_ready=on_ready))
 

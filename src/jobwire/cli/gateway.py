@@ -29,7 +29,7 @@ def command(listen_fd: int | None, ready_fd: int | None, parts_file: Path | None
 
     with ReadyPipe.of(ready_fd, explain=start_failure) as ready:
         from jobwire import log
-        from jobwire.local.listen import listen
+        from jobwire.local.listen import listen, url_of
         from jobwire.wiring.systems import chosen
 
         loaded = options.settings()
@@ -49,8 +49,7 @@ def command(listen_fd: int | None, ready_fd: int | None, parts_file: Path | None
         def on_ready() -> None:
             ready.ready()
             if listen_fd is None:
-                address, number = listening.getsockname()[:2]
-                output.info(f"gateway on http://{address}:{number}")
+                output.info(f"gateway on {url_of(listening)}")
 
         uvloop.run(
             serve_gateway(

@@ -284,7 +284,7 @@ def _serve(side: str, ready_fd: int | None) -> None:
         from dataclasses import replace
 
         from jobwire import log
-        from jobwire.local.listen import listen
+        from jobwire.local.listen import listen, url_of
         from jobwire.wiring.images import API, UPLOADS, missing_libraries
 
         settings = options.settings().settings
@@ -309,8 +309,7 @@ def _serve(side: str, ready_fd: int | None) -> None:
 
         def on_ready() -> None:
             ready.ready()
-            address, number = listening.getsockname()[:2]
-            output.info(f"images {side} on http://{address}:{number}")
+            output.info(f"images {side} on {url_of(listening)}")
             if side == "gateway" and not settings.images.detectors:
                 output.info("nothing is detected: faces stay visible (images.detect is none)")
 

@@ -31,6 +31,12 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
+def url_of(listening: socket.socket) -> str:
+    """The HTTP address of a listening socket; an IPv6 address is in brackets."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def _bound(host: str, port: int) -> socket.socket:
     name = "127.0.0.1" if host == "localhost" else host.strip("[]")
     listening = socket.socket(socket.AF_INET6 if ":" in name else socket.AF_INET)

@@ -57,3 +57,10 @@ def ended(server: MemoryServer) -> Callable[[JobId], object]:
         return record
 
     return wait
+
+
+class BrokenModel:
+    """A class of the user with an error in it."""
+
+    def model_dump(self, *, mode: str) -> object:
+        raise KeyError(mode)

@@ -28,7 +28,7 @@ from jobwire.job.messages import (
 from jobwire.job.retry import fixed
 from jobwire.worker import App, Context
 from tests.support import clause, wait_until
-from tests.worker.conftest import StartWorker
+from tests.worker.conftest import BrokenModel, StartWorker
 from tests.worker.memory import MemoryEngine, MemoryServer, Record
 
 Ended = Callable[[JobId], Awaitable[Record]]
@@ -189,13 +189,6 @@ async def test_j35_the_jobs_own_limits_precede_the_handlers(
     job = server.add("bad", max_attempts=2)
     await wait_until(lambda: isinstance(server.jobs[job].outcome, Failed))
     assert seen == [1, 2]
-
-
-class BrokenModel:
-    """A class of the user with an error in it."""
-
-    def model_dump(self, *, mode: str) -> object:
-        raise KeyError(mode)
 
 
 @pytest.mark.parametrize(

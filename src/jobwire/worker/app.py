@@ -96,8 +96,7 @@ class Handler:
     """What it uses beyond the means of every wire."""
 
     def with_function(self, function: Callable[[Context[Any, Any]], object]) -> "Handler":
-        """The same handler with a wrapper of its function, which takes the context alone: the
-        payload is in it."""
+        """The same with a wrapper of its function, which takes the context with the payload."""
         signature = replace(self.signature, context_at=0, payload_at=None)
         return replace(self, function=function, signature=signature)
 
@@ -356,13 +355,9 @@ class App:
                 if self.lifespan is not None:
                     what = f"handler {task!r}: with process=True and a lifespan"
                     _check_importable(what, self.lifespan)
-            kind = (
-                HandlerKind.PROCESS
-                if process
-                else HandlerKind.ASYNC
-                if parameters.is_async
-                else HandlerKind.THREAD
-            )
+            kind = HandlerKind.ASYNC if parameters.is_async else HandlerKind.THREAD
+            if process:
+                kind = HandlerKind.PROCESS
             made = Handler(
                 task=task,
                 kind=kind,

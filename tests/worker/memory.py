@@ -195,7 +195,7 @@ class MemoryLeaseRenewer:
         self._server.check_up()
         answers = [self._server.renew(leased) for leased in batch]
         self._kept.set()
-        return self._server.answer("keep", answers)
+        return self._server.answer("renew", answers)
 
     def heartbeat(self) -> None:
         self._server.calls["heartbeat"] += 1

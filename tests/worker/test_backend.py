@@ -292,7 +292,7 @@ async def test_j32_a_handler_that_blocks_the_loop_keeps_its_lease(work: StartWor
     await wait_until(lambda: server.jobs[job].state is State.DONE)
     assert server.jobs[job].outcome == Done('"still mine"')
     assert server.jobs[job].deliveries == 1
-    assert server.calls["keep"] >= 6
+    assert server.calls["renew"] >= 6
 
 
 @clause("J-32")
@@ -309,9 +309,9 @@ async def test_j32_a_failed_renewal_is_retried_soon(
         await may_end.wait()
 
     await work(app, engine)
-    server.lose_answer("keep", 2)
+    server.lose_answer("renew", 2)
     job = server.add("long")
-    await wait_until(lambda: server.calls["keep"] >= 4)
+    await wait_until(lambda: server.calls["renew"] >= 4)
     may_end.set()
     await wait_until(lambda: server.jobs[job].state is State.DONE)
     assert server.jobs[job].deliveries == 1

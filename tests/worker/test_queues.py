@@ -259,7 +259,7 @@ async def test_one_thread_renews_the_leases_of_all_queues(work: StartWorker) -> 
     jobs = [server.add("task") for server in servers]
     await work(app, *engines)
     # Longer than the shortest lease: each is renewed in its own period.
-    await wait_until(lambda: servers[0].calls["keep"] >= 6 and servers[1].calls["keep"] >= 3)
+    await wait_until(lambda: servers[0].calls["renew"] >= 6 and servers[1].calls["renew"] >= 3)
     assert [thread.name for thread in threading.enumerate()].count("jobwire-renew") == 1
     gate.set()
     await wait_until(lambda: all(s.jobs[job].outcome for s, job in zip(servers, jobs, strict=True)))
@@ -280,8 +280,8 @@ async def test_an_unavailable_server_does_not_stop_the_renewal_of_other_queues(
     await work(app, MemoryEngine(away, "away"), MemoryEngine(well, "well"))
     await wait_until(lambda: all(s.jobs[j].token for s, j in zip((away, well), jobs, strict=True)))
     away.down = True
-    before = well.calls["keep"]
-    await wait_until(lambda: well.calls["keep"] >= before + 5)
+    before = well.calls["renew"]
+    await wait_until(lambda: well.calls["renew"] >= before + 5)
     away.down = False
     gate.set()
     await wait_until(lambda: well.jobs[jobs[1]].outcome is not None)

@@ -175,8 +175,8 @@ async def test_j40_leases_are_renewed_while_draining(setup: Setup) -> None:
     job = setup.server.add("long")
     await setup.began.wait()
     worker.stop()
-    before = setup.server.calls["keep"]
-    await wait_until(lambda: setup.server.calls["keep"] >= before + 5)
+    before = setup.server.calls["renew"]
+    await wait_until(lambda: setup.server.calls["renew"] >= before + 5)
     setup.may_end.set()
     await setup.closed()
     assert setup.server.jobs[job].state is State.DONE

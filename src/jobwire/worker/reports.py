@@ -313,7 +313,7 @@ class SendQueue:
             answers = await self._watchdog.watched(f"{self._engine.name}: report", answer)
         except BackendUnavailable as error:
             for run, reports in batch:
-                self._landed(run, resend=reports)
+                self._batch_ended(run, resend=reports)
             self._on_unavailable(error)
             return
         except Exception as error:  # noqa: BLE001 - a report never fails a job
@@ -327,14 +327,14 @@ class SendQueue:
 
     def _acknowledge(self, run: "Run", answers: Sequence[ReportAnswer]) -> None:
         run.reports_acknowledged(len(answers))
-        self._landed(run)
+        self._batch_ended(run)
         if ReportAnswer.LOST in answers:
             run.lease_lost()
         elif ReportAnswer.DROPPED in answers and not run.warned:
             run.warned = True  # one line per job
             _log.warning("a report was dropped", extra=fields(run))
 
-    def _landed(self, run: "Run", resend: Sequence[Report] = ()) -> None:
+    def _batch_ended(self, run: "Run", resend: Sequence[Report] = ()) -> None:
         """The run's batch is no longer in flight: its next reports and its outcome may go."""
         buffer = run.buffer
         assert buffer is not None

@@ -313,12 +313,12 @@ async def test_i31_keys_of_waiting_images_are_renewed(
     await status.advance("waiting", Stage.DECODING)
     for key in (KEYS.status("waiting"), KEYS.upload("waiting")):
         plain.expire(key, 10)
-    await status.keep("waiting", Stage.DECODING)
+    await status.extend_ttl("waiting", Stage.DECODING)
     assert plain.ttl(KEYS.status("waiting")) > 3500
     assert plain.ttl(KEYS.upload("waiting")) > 3500
     # A server that lost everything.
     plain.delete(KEYS.status("waiting"), KEYS.upload("waiting"))
-    await status.keep("waiting", Stage.DECODING)
+    await status.extend_ttl("waiting", Stage.DECODING)
     assert not await status.claim("waiting", "2")
     assert plain.hget(KEYS.status("waiting"), "stage") == "decoding"
 
@@ -391,7 +391,7 @@ async def test_i31_an_outage_longer_than_the_ttl_loses_no_image(
             made = Processing(connection, status, spool, Bucket(store.config), Photos())
             async with made.running():
                 # The bucket is unavailable: the keys are renewed four times per lifetime.
-                renewed = _runs("keep")
+                renewed = _runs("extend_ttl")
                 await wait_until(lambda: len(server.seen(renewed)) > 12, "three lifetimes")
                 # The server is unavailable too, until the image's keys have expired.
                 server.refuse()

@@ -189,10 +189,10 @@ def test_p16_a_lease_excludes_other_processes_until_it_expires() -> None:
 def test_p16_temporary_problems_are_retried_with_growing_backoff() -> None:
     now, waits = intent(), list[int]()
     for _ in range(12):
-        now = rules.put_off(now, NOW, POLICY)
+        now = rules.schedule_retry(now, NOW, POLICY)
         waits.append((now.not_before_ms - NOW) // 1000)
     assert waits[:4] == [15, 30, 60, 120]
     assert waits[-1] == POLICY.longest_backoff_s
-    asked = rules.put_off(intent(), NOW, POLICY, after_s=7)
+    asked = rules.schedule_retry(intent(), NOW, POLICY, after_s=7)
     assert asked.not_before_ms == NOW + 7000
-    assert rules.put_off(intent(), NOW, POLICY, after_s=1e9).not_before_ms == NOW + 3_600_000
+    assert rules.schedule_retry(intent(), NOW, POLICY, after_s=1e9).not_before_ms == NOW + 3_600_000

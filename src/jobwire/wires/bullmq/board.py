@@ -99,11 +99,11 @@ def _hour(name: str, reply: Reply) -> QueueHour:
     numbers = cast(
         "tuple[int, int, int, int, int, int, int, list[int], list[int], list[int], int]", reply
     )
-    wait, aside, active, delayed, prioritized, children, age_ms, *ended, paused = numbers
+    wait, in_paused, active, delayed, prioritized, children, age_ms, *ended, paused = numbers
     completed, failed, spans = ended
     return QueueHour(
         name,
-        waiting=wait + aside + prioritized,
+        waiting=wait + in_paused + prioritized,
         delayed=delayed + children,
         active=active,
         oldest_waiting_ms=None if age_ms < 0 else age_ms,

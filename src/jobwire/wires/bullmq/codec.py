@@ -197,11 +197,11 @@ def read_fields(job_id: str, found: dict[str, str]) -> Job:
 
 
 def read_counts(numbers: Sequence[int]) -> dict[State, int]:
-    """The numbers of the script `counts`. Jobs that an older program moved aside while the queue
-    was paused are waiting ones."""
-    waiting, aside, active, delayed, prioritized, waiting_children, completed, failed = numbers
+    """The numbers of the script `counts`. Jobs that an older program moved to the list `paused` are
+    waiting ones."""
+    waiting, in_paused, active, delayed, prioritized, waiting_children, completed, failed = numbers
     return {
-        State.WAITING: waiting + aside,
+        State.WAITING: waiting + in_paused,
         State.PRIORITIZED: prioritized,
         State.DELAYED: delayed,
         State.ACTIVE: active,

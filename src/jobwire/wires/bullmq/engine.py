@@ -139,7 +139,7 @@ class BullEngine:
     ) -> None:
         """Connect, and become visible to `getWorkers`."""
         hub = self._hub
-        await hub.enter()
+        await hub.register()
         self._consumer = BullConsumer(
             hub.connection,
             self.name,
@@ -165,7 +165,7 @@ class BullEngine:
         try:
             if self._unseen and not self._woken:
                 self._unseen = False
-                await self._hub.idle.look([self._idle])
+                await self._hub.idle.check([self._idle])
             if self._was_woken():
                 return False
             limited_ms = self._not_before_ms - self._hub.now_ms()
@@ -210,7 +210,7 @@ class BullEngine:
         finally:
             if self._announcement is not None:
                 await self._announcement.close()
-            await self._hub.leave()
+            await self._hub.deregister()
 
     # Taking
 

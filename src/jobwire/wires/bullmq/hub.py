@@ -77,7 +77,7 @@ class BullHub:
             self._renewer = BullLeaseRenewer(self.config, self.settings, self.now_ms)
         return self._renewer
 
-    async def enter(self) -> None:
+    async def register(self) -> None:
         """An engine registers."""
         async with self._opening:
             with raises_unavailable():
@@ -86,7 +86,7 @@ class BullHub:
                 await self._connection.load_scripts(SCRIPTS.values())
             self._engines += 1
 
-    async def leave(self) -> None:
+    async def deregister(self) -> None:
         """An engine has deregistered; the last one closes what the hub has opened."""
         async with self._opening:
             self._engines -= 1

@@ -70,7 +70,7 @@ class IdleQueues:
             queue.waiter = None
             self._waiting.pop(marker, None)
 
-    async def look(self, queues: Iterable[IdleQueue]) -> None:
+    async def check(self, queues: Iterable[IdleQueue]) -> None:
         """Read when each queue has a job next."""
         found = list(queues)
         if not found:
@@ -105,7 +105,7 @@ class IdleQueues:
                 now_s = asyncio.get_running_loop().time()
                 if now_s - looked_s >= _LOOK_S:
                     looked_s = now_s
-                    await self.look(tuple(self._waiting.values()))
+                    await self.check(tuple(self._waiting.values()))
                 self._resolve_due()
                 if self._waiting:
                     await self._block(min(self._until_due_s(), looked_s + _LOOK_S - now_s))

@@ -212,7 +212,7 @@ class BullQueue:
         await self.run("pause")
 
     async def resume(self) -> None:
-        """Start again; jobs that an older program moved aside are the next ones."""
+        """Start again; jobs that an older program moved to the list `paused` are next."""
         first = 1
         while cast(int, await self.run("resume", first)) > 0:
             first = 0

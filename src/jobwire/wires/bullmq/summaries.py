@@ -57,7 +57,7 @@ async def list_summaries(
     page, counts = await asyncio.gather(_page(queue, state, first, count, text), queue.counts())
     (jobs, scanned), total = page, counts[state]
     after = first + scanned
-    # Jobs that an older program moved aside are counted as waiting, and are not in the list.
+    # Jobs that an older program moved to the list `paused` count as waiting, and are not listed.
     return JobSummariesBody(jobs, scanned, total, after if scanned and after < total else None)
 
 

@@ -162,7 +162,7 @@ class Processing:
         async with asyncio.TaskGroup() as group:
             self._group = group
             loops = [
-                group.create_task(self._keep_alive(), name="images: keep alive"),
+                group.create_task(self._extend_ttls(), name="images: extend lifetimes"),
                 group.create_task(self._release_leftovers(), name="images: release claims"),
                 group.create_task(self._watch_bucket(), name="images: watch the bucket"),
             ]
@@ -333,7 +333,7 @@ class Processing:
 
     # ── loops ────────────────────────────────────────────────────────────────────────────────────
 
-    async def _keep_alive(self) -> None:
+    async def _extend_ttls(self) -> None:
         """Renew the keys of every spooled image, so that none expires before its result (I-7)."""
         while True:
             await asyncio.sleep(self._status.ttl_s / 4)
@@ -342,7 +342,7 @@ class Processing:
                     continue
                 stage = self._stages.get(entry.image_id, Stage.QUEUED)
                 with contextlib.suppress(ValkeyError):
-                    await self._status.keep(entry.image_id, stage)
+                    await self._status.extend_ttl(entry.image_id, stage)
 
     async def _release_leftovers(self) -> None:
         """Release the claims of bodies that did not arrive whole (I-2)."""

@@ -93,10 +93,10 @@ class ImageStatus:
         )
         return cast("Finished", reply)
 
-    async def keep(self, image_id: str, stage: Stage) -> None:
+    async def extend_ttl(self, image_id: str, stage: Stage) -> None:
         """Renew the keys of an accepted image; `stage` is written if the status was lost."""
         await self._connection.run(
-            SCRIPTS["keep"],
+            SCRIPTS["extend_ttl"],
             [
                 self.keys.status(image_id),
                 self.keys.canceled(image_id),

@@ -136,7 +136,7 @@ async def _unfinished(parts: Parts, current: Current, answer: object) -> Stepped
         type(answer).__name__,
         current.intent.tid,
     )
-    return await parts.put_off(current, after_s=after_s)
+    return await parts.schedule_retry(current, after_s=after_s)
 
 
 def _next_index(intent: Intent) -> int | None:

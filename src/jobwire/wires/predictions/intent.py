@@ -309,7 +309,9 @@ def may_create_again(intent: Intent, now_ms: int, policy: Policy) -> bool:
     return intent.attempts < policy.max_creates and waited_ms >= policy.grace_s * 1000
 
 
-def put_off(intent: Intent, now_ms: int, policy: Policy, after_s: float | None = None) -> Intent:
+def schedule_retry(
+    intent: Intent, now_ms: int, policy: Policy, after_s: float | None = None
+) -> Intent:
     """Wait after a temporary problem: as long as asked, else by exponential backoff."""
     backoff = retry.exponential(policy.backoff_s, policy.longest_backoff_s, jitter=0)
     backoff_s = retry.delay_s(backoff, intent.tries + 1, 0.0)

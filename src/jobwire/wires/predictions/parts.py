@@ -15,7 +15,7 @@ from jobwire.wires.predictions.contract import ErrorCode, webhook_url
 from jobwire.wires.predictions.counts import Counts
 from jobwire.wires.predictions.fetch import Fetcher
 from jobwire.wires.predictions.ids import TaskIds
-from jobwire.wires.predictions.intent import Intent, Lease, Policy, put_off
+from jobwire.wires.predictions.intent import Intent, Lease, Policy, schedule_retry
 from jobwire.wires.predictions.limits import Limits
 from jobwire.wires.predictions.providers import PredictionRequest, Provider
 from jobwire.wires.predictions.records import Current, Records
@@ -78,7 +78,7 @@ class Parts:
         """The task object of an intent that has a prediction and is not finished."""
         return document_of(intent, model=self.provider.model, version=self.provider.version)
 
-    async def put_off(
+    async def schedule_retry(
         self, current: Current, trouble: ErrorCode | None = None, after_s: float | None = None
     ) -> Stepped:
         """Try the step again later, unless another driver has made it."""
@@ -88,7 +88,7 @@ class Parts:
             if intent.state != state:
                 return intent
             marked = replace(intent, trouble=str(trouble)) if trouble else intent
-            return put_off(marked, self.clock.now_ms(), self.policy, after_s)
+            return schedule_retry(marked, self.clock.now_ms(), self.policy, after_s)
 
         return await self.records.update(current, later), True
 

@@ -29,7 +29,7 @@ async def settle(parts: Parts, current: Current, owner: str, pictures: dict[str,
     if outcome.status == SUCCEEDED:
         stored = await _store_outputs(parts, current.intent, outcome, pictures)
         if stored is None:
-            return await parts.put_off(current)
+            return await parts.schedule_retry(current)
         outcome = stored
     published = await _publish(parts, current.intent, outcome)
     if published is None:

@@ -70,9 +70,9 @@ async def accept(parts: Parts, current: Current, owner: str) -> Stepped:
             return await _fail(parts, current, ErrorCode.PHOTO_UNAVAILABLE, reason)
         case NoAnswer(reason):
             log.warning("photo not downloaded, retried later: %s  task=%s", reason, intent.tid)
-            return await parts.put_off(current, ErrorCode.PHOTO_UNAVAILABLE)
+            return await parts.schedule_retry(current, ErrorCode.PHOTO_UNAVAILABLE)
         case chat.Later(after_s):
-            return await parts.put_off(current, ErrorCode.PHOTO_UNAVAILABLE, after_s)
+            return await parts.schedule_retry(current, ErrorCode.PHOTO_UNAVAILABLE, after_s)
         case bytes():
             pass
     mime = images.sniff(body)
@@ -286,7 +286,7 @@ def _not_created(parts: Parts, after_s: float | None) -> Change:
             attempts=intent.attempts - 1,
             trouble=str(ErrorCode.BUSY),
         )
-        return rules.put_off(back, parts.clock.now_ms(), parts.policy, after_s)
+        return rules.schedule_retry(back, parts.clock.now_ms(), parts.policy, after_s)
 
     return change
 

@@ -1,4 +1,4 @@
-// A list of jobs: a selection, and rows that stand still while they are looked at. At most 200 rows are
+// A list of jobs: a selection, and rows that do not move while the user reads them. At most 200 rows are
 // in the page.
 import { html, nothing } from "./ui.js";
 import { live } from "../vendor/lit-html/directives/live.js";

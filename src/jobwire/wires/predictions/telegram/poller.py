@@ -102,12 +102,12 @@ class UpdatePoller:
 
     async def _poll_until(self, stop: asyncio.Event) -> float | None:
         """Ask once; `stop` breaks off the waiting, never the taking of updates."""
-        asking, stopping = asyncio.create_task(self._ask()), asyncio.create_task(stop.wait())
+        request, stopping = asyncio.create_task(self._ask()), asyncio.create_task(stop.wait())
         try:
-            await asyncio.wait((asking, stopping), return_when=asyncio.FIRST_COMPLETED)
-            return await self._take_answer(await asking) if asking.done() else None
+            await asyncio.wait((request, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return await self._take_answer(await request) if request.done() else None
         finally:
-            asking.cancel()
+            request.cancel()
             stopping.cancel()
 
     async def poll_once(self) -> float | None:

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- keep: renew the lifetimes of an accepted image's keys while it waits for its end.
+-- extend_ttl: renew the lifetimes of an accepted image's keys while it waits for its end.
 --
 -- A server that lost them gets the guard again, so that the image is not accepted twice, and the
 -- status, so that a reader does not take the image for lost.

@@ -2,7 +2,6 @@
 
 import time
 from datetime import datetime, timedelta
-from typing import cast
 
 from jobwire.cli.exits import CliExit, Exit
 from jobwire.client.messages import JobOptions
@@ -20,18 +19,20 @@ def job_options(
     """Return the options that are given; CliExit for a text that is none."""
     if delay is not None and at is not None:
         raise CliExit("--delay and --at exclude each other", Exit.USAGE)
-    delay_s = None if delay is None else _seconds("--delay", delay)
+    wanted = JobOptions()
+    if delay is not None:
+        wanted["delay_s"] = _seconds("--delay", delay)
     if at is not None:
-        delay_s = max(0.0, _moment(at).timestamp() - time.time())
-    wanted = {
-        "delay_s": delay_s,
-        "max_attempts": max_attempts,
-        "ttl_s": None if ttl is None else max(1, round(_seconds("--ttl", ttl))),
-        "idempotency_key": key,
-        "queue": queue,
-    }
-    given = {name: value for name, value in wanted.items() if value is not None}
-    return cast("JobOptions", given)
+        wanted["delay_s"] = max(0.0, _moment(at).timestamp() - time.time())
+    if max_attempts is not None:
+        wanted["max_attempts"] = max_attempts
+    if ttl is not None:
+        wanted["ttl_s"] = max(1, round(_seconds("--ttl", ttl)))
+    if key is not None:
+        wanted |= JobOptions(idempotency_key=key)
+    if queue is not None:
+        wanted["queue"] = queue
+    return wanted
 
 
 def _seconds(option: str, text: str) -> float:

@@ -34,8 +34,8 @@ def command() -> None:
     Examples:
       jobwire queue ls
       jobwire queue pause billing
-      jobwire queue add video-generation render '{"videoId": "v1"}'
-      jobwire queue watch video-generation
+      jobwire queue add mail send '{"to": "a@example.com"}'
+      jobwire queue watch mail
     """
 
 

@@ -55,10 +55,6 @@ class EventCursor(Generic[E]):
         self.received += len(events)
         return events
 
-    def no_more_events(self) -> None:
-        """The gateway answered 204: `last_id` is the last event."""
-        self.finished = True
-
     def closed(self) -> None:
         """The gateway closed the connection cleanly: usually it stops, and the next one
         continues."""

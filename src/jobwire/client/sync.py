@@ -294,8 +294,7 @@ class Client:
                     headers=http.stream_headers(cursor.last_id),
                     timeout=http.STREAM_TIMEOUT,
                 ) as response:
-                    if response.status_code == 204:
-                        cursor.no_more_events()
+                    if response.status_code == 204:  # `last_id` is the last event
                         return
                     if response.status_code == 200:
                         for chunk in response.iter_bytes():

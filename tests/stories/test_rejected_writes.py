@@ -22,6 +22,7 @@ from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import App, Context, Worker
 from tests.support import Plain, clause, wait_until
 from tests.support.raw import Raw
+from tests.support.streams import StreamsLab
 from tests.support.workers import ended, started
 
 SETTINGS = StreamsSettings(lease_s=0.5, foreign_idle_s=0.5, store_tracebacks=True)
@@ -188,6 +189,24 @@ async def test_r01_an_unreadable_job_is_not_treated_as_missing(
         await scenario.until_ended([bad, waiting], "done")
         await scenario.until_idle()
     assert len(scenario.begun) == 2, "a finished job does not run again"
+    rights.gone()
+
+
+@clause("R-1", "J-7")
+async def test_r01_an_unreadable_job_remains_among_the_unfinished_ones(
+    scenario: Scenario, rights: Rights, connection: Connection
+) -> None:
+    """The lifetimes of jobs that are not in jobs:open are not extended: the job would expire."""
+    queue = StreamsQueue(connection, SETTINGS)
+    made = await queue.submit(JobRequest("gate", "{}", ttl_s=2))
+    assert isinstance(made, Submitted)
+    due_ms = float(str(scenario.raw.call("ZSCORE", "jobs:open", made.job_id)))
+    async with Connection.open(rights.url) as limited, StreamsLab(limited) as lab:
+        rights.forbid_bad_jobs()
+        await wait_until(lambda: scenario.raw.now_ms() >= due_ms, "the job to be due")
+        await lab.maintain("extend_ttl")
+        assert scenario.raw.call("ZRANGE", "jobs:open", "0", "-1") == [made.job_id]
+        rights.allow_all()
     rights.gone()
 
 

@@ -94,6 +94,14 @@ def test_p15_two_conflicting_ends_are_fetched_until_published() -> None:
     assert rules.failed(ended, ErrorCode.TIMEOUT) == ended
 
 
+@clause("P-14")
+def test_p14_a_driver_waits_while_another_has_the_lease() -> None:
+    leased = started(lease=Lease("first", NOW + 1000))
+    assert leased.held_by_other("second", NOW)
+    assert not leased.held_by_other("first", NOW)
+    assert not leased.held_by_other("second", NOW + 1000), "it has expired"
+
+
 @clause("P-15")
 def test_p15_an_id_is_adopted_once() -> None:
     asked = intent(state="submitting", submit_ms=NOW, attempts=1)

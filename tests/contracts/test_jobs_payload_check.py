@@ -116,3 +116,15 @@ async def test_j54_the_check_is_off_by_setting(
     await register(lab, task, NAMED)
     with ServedJobs(valkey.url, StreamsSettings(check_payloads=False)) as unchecked:
         unchecked.submit(task, {})
+
+
+@clause("J-54")
+async def test_j54_the_first_job_of_a_task_of_the_settings_is_checked(
+    valkey: LocalValkey, lab: StreamsLab, fresh: Fresh
+) -> None:
+    """The task is known without the registrations, its schema is not."""
+    task = fresh("task")
+    await register(lab, task, NAMED)
+    with ServedJobs(valkey.url, StreamsSettings(tasks=(task,))) as served:
+        refused = served.client.post("/v1/jobs", json={"task": task, "payload": {}})
+        problem(refused, 422, "invalid_payload")

@@ -4,13 +4,13 @@ Every open page asks every two seconds, so this is read by one script. `depth`, 
 `registry` read the same one by one, and more of it, for requests that are rare.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, cast
 
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.registry import ConsumerRow, FleetSummary, WorkerRegistry
-from jobwire.wires.streams.replies import collect
+from jobwire.wires.streams.replies import collect, pairs
 from jobwire.wires.streams.scripts import script
 from jobwire.wires.streams.stats import MINUTES, LastHour, MinuteStats
 
@@ -48,7 +48,7 @@ class OverviewReader:
         now_ms, delayed, queues, workers, counters, stored = cast(
             "tuple[int, int, list[int], list[str], list[str], int]", reply
         )
-        minutes = await self._hour.completed(now_ms // 60_000, stored, _pairs(counters))
+        minutes = await self._hour.completed(now_ms // 60_000, stored, pairs(counters))
         waiting, ages_ms = queues[::_PER_QUEUE], queues[2::_PER_QUEUE]
         paused = [flag for jobs, flag in zip(waiting, queues[3::_PER_QUEUE], strict=True) if jobs]
         oldest_ms = max(ages_ms, default=-1)
@@ -70,7 +70,3 @@ def _consumers(flat: Sequence[str]) -> list[ConsumerRow]:
             *(flat[at::_PER_WORKER] for at in range(_PER_WORKER)), strict=True
         )
     ]
-
-
-def _pairs(flat: Sequence[str]) -> Mapping[str, str]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))

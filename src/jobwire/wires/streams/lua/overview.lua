@@ -21,24 +21,18 @@
 --   counters  of the current minute: field, value
 --   stored    of the `minutes` before, those that have counters
 -- CLAUSES O-11 J-53
--- INCLUDE keys
+-- INCLUDE keys entry
 local minutes = tonumber(ARGV[1])
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local minute = math.floor(now_ms / 60000)
 
--- The value of a field in a flat row of XINFO.
-local function field(row, name)
-  for at = 1, #row - 1, 2 do
-    if row[at] == name then return row[at + 1] end
-  end
-end
-
 local function rows_of(reply) return reply.err and {} or reply end
 
 local function group()
   for _, row in ipairs(rows_of(redis.pcall('XINFO', 'GROUPS', queue))) do
-    if field(row, 'name') == 'workers' then return field(row, 'pending'), field(row, 'last-delivered-id') end
+    local found = fields_of(row)
+    if found.name == 'workers' then return found.pending, found['last-delivered-id'] end
   end
   return 0, '0-0'
 end
@@ -56,9 +50,9 @@ for at = 2, #ARGV do
 end
 select_queue('default')
 for _, row in ipairs(rows_of(redis.pcall('XINFO', 'CONSUMERS', queue, 'workers'))) do
-  local name = field(row, 'name')
-  local known = rows_of(redis.pcall('HMGET', worker_key(name), 'seen_ts', 'slots'))
-  for _, text in ipairs({name, tostring(field(row, 'idle')), known[1] or '', known[2] or ''}) do
+  local found = fields_of(row)
+  local known = rows_of(redis.pcall('HMGET', worker_key(found.name), 'seen_ts', 'slots'))
+  for _, text in ipairs({found.name, tostring(found.idle), known[1] or '', known[2] or ''}) do
     workers[#workers + 1] = text
   end
 end

@@ -3,6 +3,7 @@
 Uses raw sockets until the time is over. Prints the number of operations as JSON.
 """
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -12,8 +13,11 @@ import time
 from collections.abc import Callable
 from typing import Final, cast
 
-from jobwire.valkey import Config
+from jobwire.valkey import Config, Connection
 from jobwire.valkey.blocking_socket import BlockingSocket
+from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.wires.streams.settings import StreamsSettings
+from jobwire.wiring.jobs.schema import task_definitions
 
 _HOST: Final = b"Host: localhost\r\n"
 _LIVEZ: Final = b"GET /livez HTTP/1.1\r\n" + _HOST + b"\r\n"
@@ -68,6 +72,29 @@ class Attacker:
     def batch(self) -> None:
         job = '{"task":"chat","payload":{"a":[' + ",".join(["[]"] * 2000) + "]}}"
         self._post(f'{{"jobs":[{",".join([job] * 1000)}]}}', "/v1/jobs/batch")
+
+    def schema(self) -> None:
+        """Payloads that the schema of a worker refuses at each of a thousand places."""
+        self._register()
+        turns = ",".join(['{"role":"user","content":[{"type":"text","text":1}]}'] * 1000)
+        self._post(f'{{"task":"chat","payload":{{"messages":[{turns}]}}}}')
+
+    def schemas(self) -> None:
+        """The same in batches."""
+        self._register()
+        turns = ",".join(['{"role":"user","content":[{"type":"text","text":1}]}'] * 1000)
+        job = f'{{"task":"chat","payload":{{"messages":[{turns}]}}}}'
+        self._post(f'{{"jobs":[{",".join([job] * 100)}]}}', "/v1/jobs/batch")
+
+    def _register(self) -> None:
+        """A worker with the six tasks and their schemas."""
+
+        async def register() -> None:
+            async with Connection.open(self._valkey_url) as connection:
+                engine = StreamsEngine(connection, StreamsSettings())
+                await engine.register(task_definitions(), 1)
+
+        asyncio.run(register())
 
     def _post(self, body: str, path: str = "/v1/jobs") -> None:
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -143,6 +170,8 @@ ATTACKS: Final[dict[str, Callable[[Attacker], None]]] = {
     "trailer": Attacker.trailer,
     "duplicate": Attacker.duplicate,
     "batch": Attacker.batch,
+    "schema": Attacker.schema,
+    "schemas": Attacker.schemas,
     "stray": Attacker.stray,
     "silent": Attacker.silent,
     "unread": Attacker.unread,

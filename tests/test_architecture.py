@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import zipfile
@@ -11,6 +12,7 @@ from typing import Final
 
 import pytest
 
+from tests.support import clause
 from tests.support.import_rules import violations
 
 ROOT: Final = Path(__file__).parents[1]
@@ -72,6 +74,20 @@ def test_no_file_exceeds_the_length_limit() -> None:
     files = [*_source_files(), *(ROOT / "tests").rglob("*.py")]
     lengths = {file: len(file.read_text().splitlines()) for file in files}
     assert {str(file): lines for file, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+@clause("O-6")
+def test_o06_one_module_builds_validators_of_json_schema() -> None:
+    """A schema or a value may come from a caller: `json_schema/` bounds what it can cost and fetch.
+    A use elsewhere would be the library with its defaults, which fetch and backtrack."""
+    users = [
+        str(file.relative_to(SOURCE))
+        for file in _source_files()
+        if re.search(
+            r"^\s*(import|from) (jsonschema|fastjsonschema)", file.read_text(), re.MULTILINE
+        )
+    ]
+    assert users == ["json_schema/validator.py"]
 
 
 def test_every_module_has_a_docstring() -> None:

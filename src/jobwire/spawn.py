@@ -22,6 +22,7 @@ from typing import IO, Final, Literal
 
 Guard = Literal["kernel", "pipe"]
 Stream = int | IO[bytes] | None
+_KEPT_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
 
 # Guard by the kernel. The parent may die before prctl, hence the check of getppid.
 _KERNEL_LAUNCHER: Final = """
@@ -54,6 +55,12 @@ if not os.read(life, 1):
     except ProcessLookupError:
         pass
 """
+
+
+def environment_without_secrets(**more: str) -> dict[str, str]:
+    """For a program that reads untrusted data: it finds programs and our modules, nothing else."""
+    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **more}
 
 
 def spawn(

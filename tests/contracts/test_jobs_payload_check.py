@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobwire.job.messages import TaskDefinition
+from jobwire.job.messages import Json, TaskDefinition
 from jobwire.local import LocalValkey
 from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.wires.streams.settings import StreamsSettings
@@ -106,6 +106,47 @@ async def test_j54_a_schema_that_cannot_be_used_refuses_nothing(
     task = fresh("task")
     await register(lab, task, schema)
     served.submit(task, WRONG)
+
+
+EXPRESSION = """{"$ref": "#/$defs/any", "$defs": {
+  "any": {"anyOf": [{"$ref": "#/$defs/add"}, {"$ref": "#/$defs/mul"}, {"type": "integer"}]},
+  "add": {"properties": {"left": {"$ref": "#/$defs/any"}, "op": {"const": "add"}}},
+  "mul": {"properties": {"left": {"$ref": "#/$defs/any"}, "op": {"const": "mul"}}}}}"""
+
+
+@clause("J-54", "O-6")
+@pytest.mark.parametrize(
+    "schema",
+    [
+        EXPRESSION,
+        '{"$dynamicRef": "#x", "$dynamicAnchor": "x"}',
+        f'{{"items": {{"anyOf": [{",".join(["{}"] * 19_000)}]}}, "maxProperties": 0}}',
+    ],
+    ids=["recursive", "dynamic", "large"],
+)
+async def test_j54_a_check_that_could_block_the_gateway_is_left_to_the_worker(
+    served: ServedJobs, lab: StreamsLab, fresh: Fresh, schema: str
+) -> None:
+    """Each level of the payload doubles what such a schema evaluates: 50 levels never end."""
+    task = fresh("task")
+    await register(lab, task, schema)
+    payload: JsonObject = {"left": "neither", "op": "neither", "text": "x" * 20_000}
+    for _ in range(50):
+        payload = {"left": payload, "op": "neither"}
+    served.submit(task, payload)
+
+
+@clause("J-54", "O-6")
+async def test_j54_many_faults_of_many_jobs_are_answered_with_the_first_of_each(
+    served: ServedJobs, lab: StreamsLab, fresh: Fresh
+) -> None:
+    task = fresh("task")
+    await register(lab, task, WIDTH)
+    wide: list[Json] = ["wide"] * 2_000
+    job: JsonObject = {"task": task, "payload": {"sizes": wide}}
+    answer = served.client.post("/v1/jobs/batch", json={"jobs": [job] * 200}, timeout=60)
+    details = {result["problem"]["detail"] for result in answer.json()["results"]}
+    assert details == {'payload.sizes[0]: value is not of type "integer"'}
 
 
 @clause("J-54")

@@ -46,9 +46,10 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     # Serverless entry points: built without `wiring`, for a fast cold start.
     "functions": frozenset({"wires", "objects", "settings", "log", "redaction"}),
     "gateway": frozenset({"job", "log", "histogram", "net", "text"}),
-    "handlers": frozenset({"job", "net", "spawn"}),
+    "handlers": frozenset({"job", "json_schema", "net", "spawn"}),
     "histogram": frozenset(),
     "job": frozenset(),
+    "json_schema": frozenset({"spawn"}),
     "local": frozenset({"valkey", "objects", "job", "endpoints", "net", "private_files", "spawn"}),
     "log": frozenset({"redaction"}),
     "net": frozenset(),
@@ -64,7 +65,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "testing": frozenset({"job", "valkey", "worker", "local"}),
     "valkey": frozenset(),
     "wires": _BACKENDS,
-    "wires.http": _BACKENDS | {"gateway", "text"},
+    "wires.http": _BACKENDS | {"gateway", "json_schema", "text"},
     "wiring": EVERYTHING,
     "user_frames": frozenset(),
     "worker": frozenset(

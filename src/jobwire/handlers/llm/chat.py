@@ -5,7 +5,7 @@ model. Functions of the caller are passed to the model's server; its calls are i
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -18,8 +18,8 @@ from jobwire.handlers.llm.streaming import TokenEmitter, emit_reset
 from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
-
-_MAX_PROBLEM: Final = 500
+from jobwire.json_schema.isolated import TooCostly
+from jobwire.json_schema.validator import UnusableSchema
 
 
 async def chat(ctx: TaskContext, payload: ChatPayload, deps: TaskDeps) -> ChatResult:
@@ -28,7 +28,7 @@ async def chat(ctx: TaskContext, payload: ChatPayload, deps: TaskDeps) -> ChatRe
     is_local = not deps.settings.base_url
     if is_local:
         messages = _text_only(payload, messages)
-    form = _form(payload)
+    form = await _form(payload, deps)
     options = _options(payload, form)
     answer = await deps.answer(ctx, payload, messages, TokenEmitter(ctx), form, options)
     if isinstance(form, JsonForm) and not answer.tool_calls:
@@ -88,8 +88,8 @@ def _options(payload: ChatPayload, form: Form) -> dict[str, Json]:
     return options
 
 
-def _form(payload: ChatPayload) -> Form:
-    """The schema of the caller, if there is one."""
+async def _form(payload: ChatPayload, deps: TaskDeps) -> Form:
+    """The schema of the caller, if there is one; Fail if it cannot be used."""
     given = payload.response_format
     if given is None or given.get("type") != "json_schema":
         return Free()
@@ -98,8 +98,17 @@ def _form(payload: ChatPayload) -> Form:
     if not isinstance(schema, dict):
         raise Fail("invalid_payload", "payload.response_format.json_schema.schema: is required")
     name: Any = inner.get("name")
-    _validator(cast("dict[str, Json]", schema))
+    try:
+        await deps.schema_checks.check_schema(cast("object", schema))
+    except UnusableSchema as error:
+        raise _unusable(str(error)) from None
+    except TooCostly:
+        raise _unusable("it takes too long to read") from None
     return JsonForm(name if isinstance(name, str) else "answer", cast("dict[str, Json]", schema))
+
+
+def _unusable(reason: str) -> Fail:
+    return Fail("invalid_payload", f"payload.response_format.json_schema.schema: {reason}")
 
 
 async def _validated(
@@ -112,43 +121,28 @@ async def _validated(
 ) -> Generation:
     """The answer, if it matches the schema; otherwise the model repairs it once."""
     answer.check_complete("answer", payload.max_tokens)
-    problem = _problem(form, answer.text)
-    if problem is None:
+    problem = await _problem(form, answer.text, deps)
+    if not problem:
         return answer
     await emit_reset(ctx, "output_invalid")
     ask = f"This does not match the schema: {problem}. Answer again with the corrected JSON only."
     repair = [*messages, Message("assistant", answer.text), Message("user", ask)]
     answer = await deps.answer(ctx, payload, repair, TokenEmitter(ctx), form)
     answer.check_complete("answer", payload.max_tokens)
-    if (problem := _problem(form, answer.text)) is not None:
+    if problem := await _problem(form, answer.text, deps):
         ctx.partial = answer.text
         raise Fail("output_invalid", f"the answer does not match the schema: {problem}")
     return answer
 
 
-def _problem(form: JsonForm, text: str) -> str | None:
-    """What is wrong with the answer; None if it matches."""
+async def _problem(form: JsonForm, text: str, deps: TaskDeps) -> str:
+    """What is wrong with the answer; empty if it matches."""
     value = json_extraction.json_value(text)
     if value is json_extraction.NO_JSON:
         return "it is not JSON"
-    error = next(iter(_validator(form.schema).iter_errors(value)), None)
-    if error is None:
-        return None
-    place = "".join(f"[{each!r}]" for each in error.instance_path)
-    return f"{place or 'the value'}: {error.message}"[:_MAX_PROBLEM]
-
-
-def _validator(schema: Any) -> Any:
     try:
-        import jsonschema_rs
-    except ImportError:
+        return await deps.schema_checks.fault(form.schema, value)
+    except TooCostly:
         raise Fail(
-            "invalid_payload", "response_format needs `pip install 'jobwire[llm]'` on the worker"
-        ) from None
-    try:
-        return jsonschema_rs.validator_for(schema)
-    except (ValueError, TypeError) as error:
-        text = str(error).partition("\n")[0][:_MAX_PROBLEM]
-        raise Fail(
-            "invalid_payload", f"payload.response_format.json_schema.schema: {text}"
+            "output_invalid", "the schema takes too long to check against the answer; simplify it"
         ) from None

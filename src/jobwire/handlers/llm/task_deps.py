@@ -1,7 +1,7 @@
 """The dependencies of every task. Created once per worker."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.generation import Generation, generate
@@ -12,17 +12,19 @@ from jobwire.handlers.llm.settings import LlmSettings
 from jobwire.handlers.llm.streaming import Emitter
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
+from jobwire.json_schema.isolated import IsolatedChecks
 
 Functions = Mapping[str, Callable[..., object]]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskDeps:
-    """The models, the settings, and the functions that `tool` may call."""
+    """The models, the settings, the functions that `tool` may call, and the checks of schemas."""
 
     settings: LlmSettings
     models: Models
     functions: Callable[[], Functions]
+    schema_checks: IsolatedChecks = field(default_factory=IsolatedChecks)
 
     def limit_s(self, payload: Common) -> float:
         """The time limit for the whole answer."""

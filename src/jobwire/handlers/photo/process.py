@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -31,14 +31,13 @@ from jobwire.handlers.photo.messages import (
 )
 from jobwire.handlers.photo.options import PoolLimits
 from jobwire.handlers.photo.results import ORDER, Photo, Step
-from jobwire.spawn import ChildProcess, spawn
+from jobwire.spawn import ChildProcess, environment_without_secrets, spawn
 
 _log: Final = logging.getLogger("jobwire.handlers.photo")
 _WORKER: Final = "jobwire.handlers.photo.worker"
 _START_TIMEOUT_S: Final = 120.0
 _EXIT_TIMEOUT_S: Final = 2.0
 """How long a worker whose socket is closed may take to be gone."""
-_KEPT_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
 _CRASHES: Final = frozenset(
     {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP}
 )
@@ -174,24 +173,13 @@ class WorkerProcess:
 def _spawn(theirs: socket.socket) -> ChildProcess:
     return spawn(
         [sys.executable, "-P", "-m", _WORKER, str(theirs.fileno())],
-        env=_environment(),
+        env=environment_without_secrets(OPENBLAS_NUM_THREADS="1", MALLOC_ARENA_MAX="2"),
         # Library output about a file may quote the untrusted file.
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         keep_fds=[theirs.fileno()],
         last_signal=signal.SIGKILL,
     )
-
-
-def _environment() -> Mapping[str, str]:
-    """What a worker may know: where programs are, and no secret of ours."""
-    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-    return {
-        **kept,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "OPENBLAS_NUM_THREADS": "1",
-        "MALLOC_ARENA_MAX": "2",
-    }
 
 
 def _is_written(job: PhotoJob, photo: Photo) -> bool:

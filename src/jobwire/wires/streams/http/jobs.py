@@ -4,6 +4,7 @@ Endpoints of hot routes; the gateway calls them with an admitted request. Each p
 does one operation on the queue, and answers. A job of another tenant is answered as not found.
 """
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Final, assert_never
 
@@ -81,9 +82,7 @@ class JobRoutes:
             await self._check_memory()
         if not self._registry.has(job_request.task):
             await self.check_task(job_request.task)
-        if self._payloads and not self._payloads.is_accepted(
-            job_request.task, job_request.payload_json
-        ):
+        if not self._is_accepted(job_request):
             await self._check_payload(job_request)
         if job_request.queue or self._registry.queue_of(job_request.task) != DEFAULT_QUEUE:
             job_request = await self._routed(job_request)
@@ -102,16 +101,33 @@ class JobRoutes:
             raise _refusal(answer)
         return answer
 
-    async def _payload_problem(self, job_request: JobRequest) -> Problem | None:
+    def _is_accepted(self, job_request: JobRequest) -> bool:
+        return self._payloads is None or self._payloads.is_accepted(
+            job_request.task, job_request.payload_json
+        )
+
+    def _payload_problem(self, job_request: JobRequest) -> Problem | None:
         """J-54: the problem of a payload that no worker of its task accepts, or None."""
         if self._payloads is None:
             return None
-        fault = await self._payloads.fault(job_request.task, job_request.payload_json)
+        fault = self._payloads.fault(job_request.task, job_request.payload_json)
         return Problem(problems.INVALID_PAYLOAD, fault) if fault else None
 
     async def _check_payload(self, job_request: JobRequest) -> None:
-        if (problem := await self._payload_problem(job_request)) is not None:
+        """Raise the problem of a payload that was not accepted, unless a new worker accepts it."""
+        await self._registry.refresh()
+        if (problem := self._payload_problem(job_request)) is not None:
             raise problem
+
+    async def _check_payloads(self, items: list[JobRequest | Problem], suspects: list[int]) -> None:
+        """Replace each of the suspects whose payload is refused by its problem."""
+        if suspects:
+            await self._registry.refresh()
+        for at in suspects:
+            job_request = items[at]
+            if isinstance(job_request, JobRequest):
+                items[at] = self._payload_problem(job_request) or job_request
+                await asyncio.sleep(0)  # large payloads cost milliseconds each
 
     async def _routed(self, job_request: JobRequest) -> JobRequest:
         """J-53: the request with the queue of its task, or with the one that it names; raises
@@ -134,7 +150,8 @@ class JobRoutes:
             check_payload(job_request.payload_json)
         except RefusedError as refused:
             raise Problem(problems.INVALID_PAYLOAD, refused.message) from None
-        await self._check_payload(job_request)
+        if not self._is_accepted(job_request):
+            await self._check_payload(job_request)
         return await self._queue.submit_checked(await self._routed(job_request))
 
     async def admit(self, request: HttpRequest, count: int) -> None:
@@ -227,13 +244,17 @@ class JobRoutes:
         await self.admit(request, len(items))
         tasks = {job_request.task for job_request in items if isinstance(job_request, JobRequest)}
         unknown = await self._registry.unknown_among(tasks)
+        suspects: list[int] = []
         for at, job_request in enumerate(items):
             if isinstance(job_request, JobRequest) and job_request.task not in unknown:
                 try:
-                    routed = await self._routed(job_request)
-                    items[at] = await self._payload_problem(job_request) or routed
+                    items[at] = await self._routed(job_request)
                 except Problem as problem:
                     items[at] = problem
+                else:
+                    if not self._is_accepted(job_request):
+                        suspects.append(at)
+        await self._check_payloads(items, suspects)
         good = [
             job_request
             for job_request in items

@@ -7,6 +7,7 @@ documentation pages are not served: they load scripts from other sites.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from inspect import cleandoc
 from typing import Any, Final
 
 import msgspec
@@ -48,7 +49,7 @@ def document(app: FastAPI, scoped: Sequence[ScopedRoute], hot: Sequence[HotRoute
     docs = [*(route.doc for route in hot), *(route.doc for route in scoped if route.doc)]
     types = [kind for doc in docs for kind in _types(doc)]
     hot_schemas, more = _published(*msgspec.json.schema_components(types, ref_template=_REF))
-    schemas |= {**more, "Problem": _PROBLEM_SCHEMA}
+    _add_schemas(schemas, {**more, "Problem": _PROBLEM_SCHEMA})
     schema_of = {id(kind): schema for kind, schema in zip(types, hot_schemas, strict=True)}
     for route in scoped:
         for method in route.methods or ():
@@ -77,8 +78,24 @@ def _tags(paths: Json) -> list[str]:
 
 def _published(schemas: Iterable[Json], more: Mapping[str, Json]) -> tuple[list[Json], Json]:
     """The same schemas under their published names: `JobBody` is published as `Job`."""
+    # msgspec names two types of one name by their modules, and a dictionary keeps the later one of
+    # `Job` and `JobBody`.
+    published = [name.rpartition(".")[2].removesuffix("Body") for name in more]
+    for name in published:
+        if published.count(name) > 1:
+            raise ValueError(f"{name}: two types are published under this name")
+    for schema in more.values():
+        if "description" in schema:
+            schema["description"] = cleandoc(schema["description"])
     text = _BODY_SUFFIX.sub(rb"\1", msgspec.json.encode((list(schemas), more)))
     return msgspec.json.decode(text, type=tuple[list[Json], Json])
+
+
+def _add_schemas(schemas: Json, more: Json) -> None:
+    """Add schemas to those of FastAPI's routes; ValueError if a name has two contents."""
+    for name, schema in more.items():
+        if schemas.setdefault(name, schema) != schema:
+            raise ValueError(f"{name}: two types are published under this name")
 
 
 def _finish_scoped(

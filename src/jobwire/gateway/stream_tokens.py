@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from jobwire.gateway.problems import INVALID, Problem
+from jobwire.api.problems import INVALID
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.router import CurrentRequest, needs, new_router
 from jobwire.gateway.routes import RouteTable
 from jobwire.gateway.tokens import TokenMaker

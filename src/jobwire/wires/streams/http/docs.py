@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, to_builtins
 
-from jobwire.gateway.problems import INVALID, UNAVAILABLE
+from jobwire.api.problems import INVALID, UNAVAILABLE
 from jobwire.gateway.routes import Doc, RouteParameter
 from jobwire.gateway.wire_view import WireBody
 from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES

@@ -7,7 +7,8 @@ follower feeds it through an `EventWriter`, which encodes the job's events as SS
 from functools import partial
 from typing import Final
 
-from jobwire.gateway.problems import BAD_EVENT_ID, Problem, invalid
+from jobwire.api.problems import BAD_EVENT_ID
+from jobwire.gateway.problems import Problem, invalid
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.sse import EventWriter, SseEvent
 from jobwire.gateway.streams import Streams

@@ -9,9 +9,10 @@ from typing import Final, assert_never
 
 import msgspec
 
+from jobwire.api.problems import UNAVAILABLE
 from jobwire.gateway import parameters, tenants
 from jobwire.gateway.limits import RequestRate
-from jobwire.gateway.problems import UNAVAILABLE, Headers, Problem, retry_after
+from jobwire.gateway.problems import Headers, Problem, retry_after
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.job.messages import (
@@ -89,7 +90,7 @@ class JobRoutes:
             job_request = await self._routed(job_request)
         answer = await self._queue.submit_checked(job_request)
         if isinstance(answer, Submitted) and b"prefer" not in request.headers:
-            headers = ((b"location", f"{PATH}/{answer.job_id}".encode()),)
+            headers = ((b"location", f"{request.mount}{PATH}/{answer.job_id}".encode()),)
             return Reply(_encode(_visible(request, self._new(job_request, answer))), 202, headers)
         return await self._answered(request, job_request, answer)
 
@@ -189,7 +190,7 @@ class JobRoutes:
         headers: Headers = (),
     ) -> Reply:
         """The job; with `Prefer: wait`, once it has ended."""
-        headers = ((b"location", f"{PATH}/{job_id}".encode()), *headers)
+        headers = ((b"location", f"{request.mount}{PATH}/{job_id}".encode()), *headers)
         wait_s = parameters.wait_s(request)
         if wait_s:
             headers = (*headers, (b"preference-applied", b"wait=%d" % wait_s))

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from jobwire.gateway.problems import ProblemKind
+from jobwire.api.problems import ProblemKind
 from jobwire.job.errors import ContractError
 
 JOB_NOT_FOUND: Final = ProblemKind(

@@ -10,8 +10,9 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Path, Response
 
+from jobwire.api.problems import FORBIDDEN
 from jobwire.gateway import tenants
-from jobwire.gateway.problems import FORBIDDEN, Problem
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.router import CurrentRequest, documented, json_response, new_router
 from jobwire.gateway.settings import ALL_TENANTS

@@ -11,8 +11,9 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from jobwire.gateway import tenants
-from jobwire.gateway.problems import INVALID_JSON, Problem, invalid, invalid_body
+from jobwire.api.problems import INVALID_JSON
+from jobwire.gateway import route, tenants
+from jobwire.gateway.problems import Problem, invalid
 from jobwire.gateway.request import HttpRequest
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import JobId, JobRequest
@@ -130,16 +131,7 @@ def _checked_key(given: bytes) -> str:
 
 def read_body(decoder: msgspec.json.Decoder[_T], body: bytes, place: str = "") -> _T:
     """The decoded body, or its part at `place`; raises Problem."""
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise invalid_body(error, place) from None
-    except RecursionError:
-        raise Problem(problems.INVALID_PAYLOAD, "the body is nested too deeply") from None
-    except UnicodeDecodeError:
-        raise Problem(INVALID_JSON, "the body is not valid UTF-8") from None
-    except msgspec.DecodeError as error:
-        raise Problem(INVALID_JSON, str(error)) from None
+    return route.read_body(decoder.decode, body, problems.INVALID_PAYLOAD, place)
 
 
 def _checked(

@@ -95,6 +95,15 @@ class Gateway:
                 *health.routes(version, checks, supervised, remote),
                 metrics.route([self._http_metrics, own, *collectors], scrapes),
                 HotRoute("GET", "/openapi.json", "public", self._openapi, _OPENAPI_DOC),
+                stream_tokens.route(tokens, self._is_stream),
+                me.route(
+                    version,
+                    has_keys=bool(settings.keys),
+                    read_only=settings.read_only,
+                    features=[
+                        each.name for each in features if each.routes or each.hot or each.routers
+                    ],
+                ),
                 *([overview.hot_route(views)] if views else []),
                 *api_page.routes(),
                 *(
@@ -107,19 +116,7 @@ class Gateway:
         )
         self._fastapi = _fastapi(version, self._answer_failure)
         self._scoped: list[ScopedRoute] = []
-        own_routers = [
-            stream_tokens.router(tokens, self._table),
-            me.router(
-                version,
-                has_keys=bool(settings.keys),
-                read_only=settings.read_only,
-                features=[
-                    each.name for each in features if each.routes or each.hot or each.routers
-                ],
-            ),
-        ]
-        if views:
-            own_routers += [overview.router(views), fleet.router(views)]
+        own_routers = [overview.router(views), fleet.router(views)] if views else []
         for feature in (Feature(name="gateway", routers=own_routers), *features):
             for router in feature.routers:
                 # Not `include_router`: matching through it costs more than the rest of the gateway.
@@ -264,6 +261,10 @@ class Gateway:
             if name == b"allow":
                 allowed |= {method.strip() for method in value.decode().split(",")}
         return _wrong_method(allowed) if allowed else problem
+
+    def _is_stream(self, path: str) -> bool:
+        route = self._table.find(path)[0].get("GET")
+        return route is not None and route.stream
 
     async def _openapi(self, _: HttpRequest) -> Reply:
         return self._document

@@ -37,7 +37,7 @@ class QueryReader:
         """Remember how a parameter is checked, and the text of its fault."""
         fault = ""
         if isinstance(kind, inspect.Metadata):
-            extra = cast("Mapping[str, object]", kind.extra or {})  # pyright: ignore[reportUnknownMemberType] - untyped in msgspec
+            extra = cast("Mapping[str, object]", kind.extra or {})  # untyped
             fault = str(extra.get("fault", ""))
             kind = kind.type
         if isinstance(kind, inspect.UnionType):

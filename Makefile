@@ -18,7 +18,7 @@ SELF   := $(PIP) --no-deps --no-build-isolation --editable .
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test coverage check format lock chaos mutate bench docs docs-check functions clean help
+.PHONY: up test coverage check format lock openapi chaos mutate bench docs docs-check functions clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -47,6 +47,9 @@ format: $(VENV)/.dev ## put the code into the house format
 lock: | $(BIN)/python ## write locked/*.txt anew, after a change of dependencies in pyproject.toml or constraints.txt
 	@$(PIP) --constraint constraints.txt packaging
 	@$(BIN)/python tools/lock.py
+
+openapi: $(VENV)/.dev ## write tests/contracts/openapi.json anew, after a change of the HTTP API
+	@$(BIN)/python -m tests.contracts.openapi_document
 
 chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHAOS_SEED repeats it); under 20 minutes
 	@$(BIN)/python -m tests.chaos $(ARGS)

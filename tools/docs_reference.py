@@ -7,6 +7,7 @@ import contextlib
 import functools
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -36,6 +37,15 @@ _TAGS: Final = {
     "health": "Health",
 }
 _REF: Final = re.compile(r".*/")
+# Only with a bot does a gateway have the routes of its webhooks. Nothing listens at its address.
+_BOT: Final = {
+    "JOBWIRE_PREDICTIONS_TELEGRAM_URL": "http://127.0.0.1:9",
+    "REPLICATE_API_TOKEN": "token",
+    "REPLICATE_MODEL": "owner/name",
+    "REPLICATE_WEBHOOK_SECRET": "whsec_c2VjcmV0",
+    "TELEGRAM_BOT_TOKEN": "1:token",
+    "TELEGRAM_WEBHOOK_SECRET": "secret",
+}
 
 
 # ── HTTP ─────────────────────────────────────────────────────────────────────────────────────────
@@ -43,12 +53,14 @@ _REF: Final = re.compile(r".*/")
 
 @functools.cache
 def openapi() -> Json:
-    """The OpenAPI document of a gateway with all systems, which is started for it."""
+    """The OpenAPI document of a gateway with all systems and all their routes, which is started for
+    it."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ("--port", "0", "--no-worker", "--data-dir", f"{folder}/data")
         program = subprocess.Popen(
             [sys.executable, "-m", "jobwire", "up", *arguments],
             cwd=folder,
+            env={**os.environ, **_BOT},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

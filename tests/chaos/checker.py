@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Final
 
-from jobwire.gateway import problems
-from jobwire.gateway.problems import ProblemKind
+from jobwire.api import jobs as job_problems
+from jobwire.api import problems
+from jobwire.api.problems import ProblemKind
 from jobwire.wires.streams.contract import CANCELED_TTL_S
-from jobwire.wires.streams.http import problems as job_problems
 from tests.chaos.history import TERMINAL, Ended, Event, History, Run
 
 TICK: Final = "tick"

@@ -6,8 +6,9 @@ import msgspec
 from fastapi import HTTPException
 from pydantic import BaseModel
 
+from jobwire.api.problems import NOT_FOUND, ProblemKind
 from jobwire.gateway.feature import Feature
-from jobwire.gateway.problems import NOT_FOUND, Problem, ProblemKind
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.router import CurrentRequest, needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute

@@ -30,6 +30,12 @@ def bearer(name: str) -> dict[str, str]:
     return {"authorization": f"Bearer jw_{name}"}
 
 
+def build(*features: Feature) -> Gateway:
+    """A gateway with these features that is not run."""
+    settings = GatewaySettings()
+    return Gateway(settings, features, Streams(settings), version="0")
+
+
 class Serving:
     """`with Serving(settings, feature) as served: served.client.get("/livez")`."""
 

@@ -9,15 +9,12 @@ import httpx
 import pytest
 from fastapi import APIRouter
 
-from jobwire.gateway.app import Gateway
 from jobwire.gateway.auth import new_key
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.router import needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute
-from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.streams import Streams
 from tests.gateway.features import echo, test_feature
-from tests.gateway.server import Serving, bearer, status_of
+from tests.gateway.server import Serving, bearer, build, status_of
 from tests.support import clause
 
 
@@ -239,11 +236,6 @@ def test_a_forwarded_request_is_not_local(open_gateway: Serving, header: str) ->
 
 
 # Every route has a scope
-
-
-def build(*features: Feature) -> Gateway:
-    settings = GatewaySettings()
-    return Gateway(settings, features, Streams(settings), version="0")
 
 
 @clause("O-6")

@@ -7,10 +7,11 @@ from typing import Final
 
 import pytest
 
+from jobwire.api.problems import UNAUTHORIZED
 from jobwire.gateway.access import SelfAuthenticated
 from jobwire.gateway.auth import Principal
 from jobwire.gateway.feature import Feature
-from jobwire.gateway.problems import UNAUTHORIZED, Problem
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings

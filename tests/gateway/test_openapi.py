@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
+from pydantic import BaseModel
 
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.router import needs, new_router
+from jobwire.gateway.routes import Doc, HotRoute
 from tests.gateway.events import EventsFeature
 from tests.gateway.features import test_feature
-from tests.gateway.server import Serving
+from tests.gateway.server import Serving, build
 from tests.support import clause
 
 
@@ -104,3 +110,45 @@ def test_bodies_and_answers_have_schemas(document: dict[str, Any]) -> None:
 def test_the_document_has_no_external_references(document: dict[str, Any]) -> None:
     assert "cdn" not in str(document)
     assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+class Clash(BaseModel):
+    """A type of a FastAPI route."""
+
+    name: str
+
+
+def _msgspec_type(name: str, /, **members: type) -> type[msgspec.Struct]:
+    return msgspec.defstruct(name, list(members.items()), module=f"{__name__}.{len(members)}")
+
+
+async def _nothing(_: HttpRequest) -> None:
+    return None
+
+
+def _answering(path: str, answer: object) -> HotRoute:
+    return HotRoute("GET", path, "read", _nothing, Doc(summary="x", tag="x", answer=answer))
+
+
+@clause("O-9")
+def test_two_types_of_one_name_are_refused() -> None:
+    """The later one would silently describe the routes of the other."""
+    router = new_router("x")
+
+    @router.get("/clash", openapi_extra=needs("read"))
+    async def clash() -> Clash:
+        raise NotImplementedError
+
+    assert clash
+    other = _answering("/other", _msgspec_type("Clash", name=int))
+    equal = _answering("/equal", _msgspec_type("Other", name=str))
+    with pytest.raises(ValueError, match="Clash: two types"):
+        build(Feature(name="x", hot=[other], routers=[router]))
+    build(Feature(name="x", hot=[equal], routers=[router]))
+    for first, second in (("Twice", "Twice"), ("Twice", "TwiceBody")):
+        hot = [
+            _answering("/1", _msgspec_type(first, name=str)),
+            _answering("/2", _msgspec_type(second, name=int, more=int)),
+        ]
+        with pytest.raises(ValueError, match="Twice: two types"):
+            build(Feature(name="x", hot=hot))

@@ -10,11 +10,12 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
+from jobwire.api.problems import ProblemKind
 from jobwire.gateway.access import SelfAuthenticated
 from jobwire.gateway.app import ExposedWithoutKeys
 from jobwire.gateway.auth import Principal
 from jobwire.gateway.feature import Feature
-from jobwire.gateway.problems import Problem, ProblemKind
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.router import CurrentRequest, needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute

@@ -14,13 +14,15 @@ from typing import Final
 import msgspec
 import uvloop
 
+from jobwire.api.problems import UNAUTHORIZED, WRONG_MEDIA_TYPE, ProblemKind
 from jobwire.gateway.access import SelfAuthenticated
 from jobwire.gateway.app import Gateway
 from jobwire.gateway.auth import Principal
 from jobwire.gateway.feature import Feature
-from jobwire.gateway.problems import UNAUTHORIZED, WRONG_MEDIA_TYPE, Problem, ProblemKind
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import ClientGone, HttpRequest, Reply
-from jobwire.gateway.routes import Doc, Endpoint, HotRoute
+from jobwire.gateway.route import Endpoint
+from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams

@@ -19,6 +19,8 @@ _BACKENDS: Final = frozenset({"valkey", "objects", "job", "cron"})
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "__init__": EVERYTHING,  # the public names, loaded lazily
     "__main__": frozenset({"cli"}),
+    # Operations as data: a client loads them, and no wire depends on HTTP.
+    "api": frozenset(),
     "cli": frozenset(
         {
             "wiring",
@@ -38,14 +40,14 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
             "user_frames",
         }
     ),
-    "client": frozenset({"job", "valkey", "endpoints", "net", "private_files", "task"}),
+    "client": frozenset({"api", "job", "valkey", "endpoints", "net", "private_files", "task"}),
     "cron": frozenset(),
     "doctor": frozenset({"valkey", "objects", "endpoints", "handlers", "net"}),
     "maintenance": frozenset({"job", "log"}),
     "endpoints": frozenset({"net", "private_files"}),
     # Serverless entry points: built without `wiring`, for a fast cold start.
     "functions": frozenset({"wires", "objects", "settings", "log", "redaction"}),
-    "gateway": frozenset({"job", "log", "histogram", "net", "text"}),
+    "gateway": frozenset({"api", "job", "log", "histogram", "net", "text"}),
     "handlers": frozenset({"job", "json_schema", "net", "spawn"}),
     "histogram": frozenset(),
     "job": frozenset(),
@@ -65,7 +67,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "testing": frozenset({"job", "valkey", "worker", "local"}),
     "valkey": frozenset(),
     "wires": _BACKENDS,
-    "wires.http": _BACKENDS | {"gateway", "json_schema", "text"},
+    "wires.http": _BACKENDS | {"api", "gateway", "json_schema", "text"},
     "wiring": EVERYTHING,
     "user_frames": frozenset(),
     "worker": frozenset(

@@ -2,7 +2,8 @@
 
     app        the ASGI application, built from the routes of all features
     feature    what one system adds: routes, health checks, metrics, a view
-    routes     hot routes: plain ASGI              router     FastAPI routes, each with its scope
+    route      serves the operations of `api`      query_reader  the query of an operation
+    routes     the table of routes, hot routes     router     FastAPI routes, each with its scope
     access     scope or verifier of a route        admission  checks before a route runs
     request    one request and its response        parameters paging and others of several wires
     auth       API keys, tenants, scopes           tenants    who sees what belongs to whom
@@ -12,7 +13,8 @@
     failures   exceptions as problems              me         /v1/me
     streams    all open event streams              sse        the SSE format, and one stream
     health     /livez /readyz /version             metrics    /metrics
-    openapi    one document for all routes         api_page   /docs
+    openapi    one document for all routes; operation_docs describes one operation in it
+    api_page   /docs
     static_files  files of a page                  conditional  ETag and If-None-Match
     tracing    OpenTelemetry spans                 cached_value  a reading that many requests share
     server     uvicorn's server                    connection, response_cycle  limits per client

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from jobwire.gateway.auth import Principal, Scope
-from jobwire.gateway.problems import ProblemKind
+from jobwire.api.operation import Scope
+from jobwire.api.problems import ProblemKind
+from jobwire.gateway.auth import Principal
 from jobwire.gateway.request import HttpRequest
 
 Verify = Callable[[HttpRequest], Awaitable[Principal]]

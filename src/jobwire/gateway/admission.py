@@ -7,11 +7,13 @@ the body. Called by `app` for hot routes and by `router` for FastAPI routes.
 
 from typing import cast
 
+from jobwire.api.operation import Scope
+from jobwire.api.problems import BAD_REQUEST, ENCODED
 from jobwire.gateway.access import SelfAuthenticated
-from jobwire.gateway.auth import Keyring, Principal, Scope, require
+from jobwire.gateway.auth import Keyring, Principal, require
 from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.loopback import loopback_violation
-from jobwire.gateway.problems import BAD_REQUEST, ENCODED, Problem
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.tokens import TokenMaker
 

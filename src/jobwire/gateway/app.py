@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from jobwire.api.problems import NOT_FOUND, WRONG_METHOD
 from jobwire.gateway import (
     api_page,
     fleet,
@@ -36,8 +37,9 @@ from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
 from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.metrics import GatewayCollector, HttpMetrics
-from jobwire.gateway.problems import MEDIA_TYPE, NOT_FOUND, WRONG_METHOD, Problem
+from jobwire.gateway.problems import MEDIA_TYPE, Problem
 from jobwire.gateway.request import (
+    MOUNT_KEY,
     SCOPE_KEY,
     ClientGone,
     HttpRequest,
@@ -47,7 +49,7 @@ from jobwire.gateway.request import (
     Send,
 )
 from jobwire.gateway.router import ADMISSION_KEY, ScopedRoute
-from jobwire.gateway.routes import Doc, HotRoute, RouteTable
+from jobwire.gateway.routes import AnyRoute, Doc, HotRoute, RouteTable
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
 from jobwire.gateway.tokens import TokenMaker
@@ -93,29 +95,28 @@ class Gateway:
                 *health.routes(version, checks, supervised, remote),
                 metrics.route([self._http_metrics, own, *collectors], scrapes),
                 HotRoute("GET", "/openapi.json", "public", self._openapi, _OPENAPI_DOC),
+                stream_tokens.route(tokens, self._is_stream),
+                me.route(
+                    version,
+                    has_keys=bool(settings.keys),
+                    read_only=settings.read_only,
+                    features=[
+                        each.name for each in features if each.routes or each.hot or each.routers
+                    ],
+                ),
                 *([overview.hot_route(views)] if views else []),
                 *api_page.routes(),
                 *(
                     route
                     for feature in features
-                    for route in feature.hot
+                    for route in (*feature.routes, *feature.hot)
                     if not settings.read_only or _only_reads({route.method}, route.access)
                 ),
             ]
         )
         self._fastapi = _fastapi(version, self._answer_failure)
         self._scoped: list[ScopedRoute] = []
-        own_routers = [
-            stream_tokens.router(tokens, self._table),
-            me.router(
-                version,
-                has_keys=bool(settings.keys),
-                read_only=settings.read_only,
-                features=[each.name for each in features if each.hot or each.routers],
-            ),
-        ]
-        if views:
-            own_routers += [overview.router(views), fleet.router(views)]
+        own_routers = [overview.router(views), fleet.router(views)] if views else []
         for feature in (Feature(name="gateway", routers=own_routers), *features):
             for router in feature.routers:
                 # Not `include_router`: matching through it costs more than the rest of the gateway.
@@ -147,7 +148,10 @@ class Gateway:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            raise TypeError(f"unsupported ASGI scope type {scope['type']!r}; only http is served")
+            await _answer_lifespan(scope, receive, send)
+            return
+        if scope.get("root_path"):
+            scope = _below_mount(scope)
         began_s = time.perf_counter()
         request = HttpRequest(scope, receive, send)
         bind(request_id=request.request_id.decode())
@@ -180,7 +184,7 @@ class Gateway:
                 request.route, request.status, None if stream else time.perf_counter() - began_s
             )
 
-    async def _through_fastapi(self, request: HttpRequest, hot: Mapping[str, HotRoute]) -> None:
+    async def _through_fastapi(self, request: HttpRequest, hot: Mapping[str, AnyRoute]) -> None:
         """Serve a route that is not hot, with the same body limit and default headers. `hot` are
         the hot routes of this path with other methods."""
         if hot and not request.params and request.path not in self._literal_paths:
@@ -258,8 +262,31 @@ class Gateway:
                 allowed |= {method.strip() for method in value.decode().split(",")}
         return _wrong_method(allowed) if allowed else problem
 
+    def _is_stream(self, path: str) -> bool:
+        route = self._table.find(path)[0].get("GET")
+        return route is not None and route.stream
+
     async def _openapi(self, _: HttpRequest) -> Reply:
         return self._document
+
+
+async def _answer_lifespan(scope: Message, receive: Receive, send: Send) -> None:
+    """A server's question whether the application has started and stopped; what the gateway needs
+    is opened by the program that builds it."""
+    if scope["type"] != "lifespan":
+        raise TypeError(f"unsupported ASGI scope type {scope['type']!r}; only http is served")
+    for event in ("startup", "shutdown"):
+        await receive()
+        await send({"type": f"lifespan.{event}.complete"})
+
+
+def _below_mount(scope: Message) -> Message:
+    """The scope of a gateway that another application has mounted: its paths begin at the mount."""
+    mount: str = scope["root_path"].rstrip("/")
+    path: str = scope["path"]
+    if path == mount or path.startswith(f"{mount}/"):
+        path = path.removeprefix(mount) or "/"
+    return {**scope, "path": path, "root_path": "", MOUNT_KEY: mount}
 
 
 def _wrong_method(allowed: Collection[str]) -> Problem:
@@ -304,7 +331,11 @@ def _refuse_scopes(host: str, features: Sequence[Feature]) -> None:
     """Without keys, an address that others can reach serves self-authenticated routes only."""
     for feature in features:
         routers = [_scoped_routes(feature.name, router.routes) for router in feature.routers]
-        for route in (*feature.hot, *(route for routes in routers for route in routes)):
+        for route in (
+            *feature.routes,
+            *feature.hot,
+            *(route for routes in routers for route in routes),
+        ):
             if route.access != "public" and not isinstance(route.access, SelfAuthenticated):
                 raise ExposedWithoutKeys(
                     f"{host} can be reached by others, there are no API keys, and {route.path} "
@@ -313,10 +344,11 @@ def _refuse_scopes(host: str, features: Sequence[Feature]) -> None:
                 )
 
 
-def _refuse_duplicates(routes: Sequence[HotRoute | ScopedRoute]) -> None:
+def _refuse_duplicates(routes: Sequence[AnyRoute | ScopedRoute]) -> None:
     seen: set[tuple[str, str]] = set()
     for route in routes:
-        methods = {route.method} if isinstance(route, HotRoute) else route.methods or set[str]()
+        fastapi = isinstance(route, ScopedRoute)
+        methods = (route.methods or set[str]()) if fastapi else {route.method}
         for method in methods:
             shape = (method, re.sub(r"\{.*?\}", "{}", route.path))
             if shape in seen:

@@ -9,13 +9,12 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Final
 
-from jobwire.gateway.problems import BAD_KEY, FORBIDDEN, UNAUTHORIZED, Problem
+from jobwire.api.operation import Scope
+from jobwire.api.problems import BAD_KEY, FORBIDDEN, UNAUTHORIZED
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.settings import KeySettings, ScopeName
-
-Scope = Literal["public", "submit", "read", "admin"]
-"""What a route requires: `public` needs no key, `admin` includes the other two."""
 
 KEY_PREFIX: Final = "jw_"
 _CHALLENGE: Final = ((b"www-authenticate", b'Bearer realm="jobwire"'),)

@@ -15,13 +15,8 @@ from urllib.parse import unquote
 import httptools
 import msgspec
 
-from jobwire.gateway.problems import (
-    BAD_REQUEST,
-    HEADERS_TOO_LARGE,
-    MEDIA_TYPE,
-    TIMED_OUT,
-    ProblemKind,
-)
+from jobwire.api.problems import BAD_REQUEST, HEADERS_TOO_LARGE, TIMED_OUT, ProblemKind
+from jobwire.gateway.problems import MEDIA_TYPE
 from jobwire.gateway.request import SAFETY, TRANSPORT_KEY, Message, new_request_id
 from jobwire.gateway.response_cycle import MAX_UNWANTED_BYTES, ResponseCycle
 from jobwire.gateway.settings import GatewaySettings

@@ -1,4 +1,4 @@
-"""Calls by pages of other origins (CORS), for hot routes that allow them (`HotRoute(cors=True)`).
+"""Calls by pages of other origins (CORS), for routes that allow them (`Operation(cors=True)`).
 
 Only the configured origins may call such a route and read its responses, refusals included; no
 other route is affected. Cookies are never allowed: a page must send its proof in a header.
@@ -9,7 +9,7 @@ from typing import Final
 
 from jobwire.gateway.problems import Headers
 from jobwire.gateway.request import HttpRequest, Message
-from jobwire.gateway.routes import HotRoute
+from jobwire.gateway.routes import AnyRoute
 
 _VARY: Final = (b"vary", b"origin")
 _ALLOWED_HEADERS: Final = b"authorization, content-type, x-request-id"
@@ -23,7 +23,7 @@ class Cors:
     def __init__(self, origins: tuple[str, ...]) -> None:
         self._origins = frozenset(origin.encode() for origin in origins)
 
-    def preflight(self, request: HttpRequest, by_method: Mapping[str, HotRoute]) -> Headers | None:
+    def preflight(self, request: HttpRequest, by_method: Mapping[str, AnyRoute]) -> Headers | None:
         """The headers for a browser that asks before it calls; None for any other request."""
         wanted = request.headers.get(b"access-control-request-method", b"").decode("latin-1")
         route = by_method.get(wanted)

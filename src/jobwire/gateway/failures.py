@@ -11,8 +11,9 @@ from typing import Any, Final
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from jobwire.gateway import problems
-from jobwire.gateway.problems import Headers, Problem, ProblemKind
+from jobwire.api import problems
+from jobwire.api.problems import ProblemKind
+from jobwire.gateway.problems import Headers, Problem, retry_after
 from jobwire.job.errors import JobwireError
 
 _MAX_FAULTS: Final = 50
@@ -40,7 +41,7 @@ def as_problem(error: Exception) -> Problem:
             return error
         case JobwireError():
             kind = ProblemKind(error.code, error.status, error.message)
-            return Problem(kind, headers=problems.retry_after(1) if error.retryable else ())
+            return Problem(kind, headers=retry_after(1) if error.retryable else ())
         case RequestValidationError():
             return _invalid(error.errors())
         case HTTPException():

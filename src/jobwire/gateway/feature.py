@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 
 from jobwire.gateway.health import Check, RemoteHealth
 from jobwire.gateway.metrics import Scrape
+from jobwire.gateway.route import Route
 from jobwire.gateway.routes import HotRoute
 from jobwire.gateway.system_view import SystemView
 
@@ -18,6 +19,7 @@ class Feature:
     (`collectors`) and metrics that are read from a server for each scrape."""
 
     name: str
+    routes: Sequence[Route] = ()
     hot: Sequence[HotRoute] = ()
     routers: Sequence[APIRouter] = ()
     checks: Sequence[Check] = ()

@@ -8,6 +8,7 @@ from msgspec import structs
 from pydantic import JsonValue
 from pydantic.json_schema import SkipJsonSchema
 
+from jobwire.api.problems import INVALID, UNAVAILABLE
 from jobwire.gateway.fleet_schemas import (
     MINUTES,
     MinuteCounts,
@@ -23,7 +24,7 @@ from jobwire.gateway.fleet_schemas import (
     WorkersBody,
 )
 from jobwire.gateway.joined import read_each
-from jobwire.gateway.problems import INVALID, UNAVAILABLE, Problem, invalid
+from jobwire.gateway.problems import Problem, invalid
 from jobwire.gateway.router import CurrentRequest, documented, json_response, new_router
 from jobwire.gateway.routes import Doc
 from jobwire.gateway.system_view import QUIET_HOUR, SHARES, SystemView

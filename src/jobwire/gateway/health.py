@@ -13,8 +13,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from jobwire.api.problems import NOT_READY
 from jobwire.gateway.cached_value import CachedValue
-from jobwire.gateway.problems import NOT_READY, Problem, retry_after
+from jobwire.gateway.problems import Problem, retry_after
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.log import component

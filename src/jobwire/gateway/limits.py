@@ -7,7 +7,8 @@ refused at once with `Retry-After`; it is never delayed.
 from collections import Counter
 from collections.abc import Callable
 
-from jobwire.gateway.problems import RATE_LIMITED, TOO_MANY_STREAMS, Problem, retry_after
+from jobwire.api.problems import RATE_LIMITED, TOO_MANY_STREAMS
+from jobwire.gateway.problems import Problem, retry_after
 
 
 class RequestRate:

@@ -8,7 +8,7 @@ All three are visible in the headers.
 from collections.abc import Mapping
 from typing import Final
 
-from jobwire.gateway.problems import CROSS_SITE, FOREIGN_HOST, PROXIED, ProblemKind
+from jobwire.api.problems import CROSS_SITE, FOREIGN_HOST, PROXIED, ProblemKind
 
 _LOCAL_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -1,4 +1,4 @@
-"""One OpenAPI 3.1 document for FastAPI routes and hot routes.
+"""One OpenAPI 3.1 document for all routes; `operation_docs` describes the operations.
 
 Built once with the application. Every operation lists its scope and every problem that it can
 answer with, each with an example; the schemas of hot routes come from msgspec types. FastAPI's
@@ -7,30 +7,38 @@ documentation pages are not served: they load scripts from other sites.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from inspect import cleandoc
+from typing import Final
 
 import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from jobwire.gateway import problems
+from jobwire.api import problems
+from jobwire.api.problems import ProblemKind
 from jobwire.gateway.access import Access, SelfAuthenticated, access_name
-from jobwire.gateway.problems import ProblemKind
+from jobwire.gateway.operation_docs import (
+    KEY,
+    REF,
+    TOKEN,
+    Json,
+    described,
+    operation_id,
+    problem_responses,
+    types,
+)
+from jobwire.gateway.route import Route
 from jobwire.gateway.router import ScopedRoute
-from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.routes import AnyRoute, Doc, HotRoute
 
-Json = dict[str, Any]  # part of the document
-_REF: Final = "#/components/schemas/{name}"
 _PLACES: Final = re.compile(r"\{(\w+)\}")
 _SENTENCE_END: Final = re.compile(r"\.(?:\s+|$)")
-_KEY: Final = {"apiKey": list[str]()}
 _BODY_SUFFIX: Final = re.compile(rb'("(?:#/components/schemas/)?[A-Z]\w*)Body(?=")')
 # The gateway's own operations are listed after those of the systems.
 _LAST_TAGS: Final = ("fleet", "streams", "health")
-_TOKEN: Final = {"streamToken": list[str]()}
 
 
-def document(app: FastAPI, scoped: Sequence[ScopedRoute], hot: Sequence[HotRoute]) -> Json:
+def document(app: FastAPI, scoped: Sequence[ScopedRoute], routes: Sequence[AnyRoute]) -> Json:
     """The whole document, ready to be encoded."""
     whole: Json = get_openapi(
         title=app.title,
@@ -45,19 +53,26 @@ def document(app: FastAPI, scoped: Sequence[ScopedRoute], hot: Sequence[HotRoute
     # FastAPI's schema of a 422; we send a Problem instead.
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
+    hot = [route for route in routes if isinstance(route, HotRoute)]
+    operations = [route.operation for route in routes if isinstance(route, Route)]
     docs = [*(route.doc for route in hot), *(route.doc for route in scoped if route.doc)]
-    types = [kind for doc in docs for kind in _types(doc)]
-    hot_schemas, more = _published(*msgspec.json.schema_components(types, ref_template=_REF))
-    schemas |= {**more, "Problem": _PROBLEM_SCHEMA}
-    schema_of = {id(kind): schema for kind, schema in zip(types, hot_schemas, strict=True)}
+    shown = [kind for doc in docs for kind in _types(doc)]
+    shown += [kind for each in operations for kind in types(each) if kind is not None]
+    found, more = _published(*msgspec.json.schema_components(shown, ref_template=REF))
+    _add_schemas(schemas, {**more, "Problem": _PROBLEM_SCHEMA})
+    schema_of = {id(kind): schema for kind, schema in zip(shown, found, strict=True)}
     for route in scoped:
         for method in route.methods or ():
             _finish_scoped(method, paths[route.path_format][method.lower()], route, schema_of)
     for route in (each for each in hot if not each.doc.hidden):
         paths.setdefault(route.path, {})[route.method.lower()] = _hot_operation(route, schema_of)
+    for each in operations:
+        if not each.hidden:
+            item: Json = paths.setdefault(each.path, {})
+            item[each.method.lower()] = described(each, schema_of)
     components["securitySchemes"] = _SECURITY_SCHEMES | {
         route.access.scheme: dict(route.access.security)
-        for route in (*scoped, *hot)
+        for route in (*scoped, *routes)
         if isinstance(route.access, SelfAuthenticated)
     }
     whole["tags"] = [{"name": tag} for tag in _tags(paths)]
@@ -77,8 +92,24 @@ def _tags(paths: Json) -> list[str]:
 
 def _published(schemas: Iterable[Json], more: Mapping[str, Json]) -> tuple[list[Json], Json]:
     """The same schemas under their published names: `JobBody` is published as `Job`."""
+    # msgspec names two types of one name by their modules, and a dictionary keeps the later one of
+    # `Job` and `JobBody`.
+    published = [name.rpartition(".")[2].removesuffix("Body") for name in more]
+    for name in published:
+        if published.count(name) > 1:
+            raise ValueError(f"{name}: two types are published under this name")
+    for schema in more.values():
+        if "description" in schema:
+            schema["description"] = cleandoc(schema["description"])
     text = _BODY_SUFFIX.sub(rb"\1", msgspec.json.encode((list(schemas), more)))
     return msgspec.json.decode(text, type=tuple[list[Json], Json])
+
+
+def _add_schemas(schemas: Json, more: Json) -> None:
+    """Add schemas to those of FastAPI's routes; ValueError if a name has two contents."""
+    for name, schema in more.items():
+        if schemas.setdefault(name, schema) != schema:
+            raise ValueError(f"{name}: two types are published under this name")
 
 
 def _finish_scoped(
@@ -95,7 +126,7 @@ def _finish_scoped(
     responses.pop("422", None)
     common = _common_problems(route.access, body=route.body_field is not None)
     invalid = (problems.INVALID,) if "parameters" in operation and route.doc is None else ()
-    responses |= _problem_responses([*common, *invalid, *route.own_problems])
+    responses |= problem_responses([*common, *invalid, *route.own_problems])
 
 
 def _split_docstring(operation: Json, docstring: str) -> None:
@@ -112,7 +143,7 @@ def _use_doc(
 ) -> None:
     """Complete an operation of FastAPI as that of a hot route, with FastAPI's parameters."""
     operation.pop("description", None)
-    operation |= _described(doc, _operation_id(method, route.path))
+    operation |= _described(doc, operation_id(method, route.path))
     for parameter in operation.setdefault("parameters", []):
         schema: Json = parameter["schema"]
         for repeated in ("title", "description"):
@@ -123,10 +154,6 @@ def _use_doc(
             parameter["example"] = schema.pop("example")
     operation["parameters"] += _parameters(doc, schema_of)
     operation["responses"] = _answers(doc, schema_of)
-
-
-def _operation_id(method: str, path: str) -> str:
-    return re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_")
 
 
 def _described(doc: Doc, operation_id: str) -> Json:
@@ -149,12 +176,12 @@ def _answers(doc: Doc, schema_of: Mapping[int, Json]) -> Json:
 def _hot_operation(route: HotRoute, schema_of: Mapping[int, Json]) -> Json:
     doc = route.doc
     operation: Json = {
-        **_described(doc, _operation_id(route.method, route.path)),
+        **_described(doc, operation_id(route.method, route.path)),
         "x-jobwire-scope": access_name(route.access),
         "parameters": [*_path_parameters(route), *_parameters(doc, schema_of)],
         "responses": {
             **_answers(doc, schema_of),
-            **_problem_responses(
+            **problem_responses(
                 [
                     *_common_problems(route.access, body=doc.body is not None),
                     *(problems.WITH_BINARY_BODY if doc.binary else ()),
@@ -219,7 +246,7 @@ def _parameters(doc: Doc, schema_of: Mapping[int, Json]) -> Iterable[Json]:
 def _security(access: Access, *, stream: bool = False) -> list[dict[str, list[str]]]:
     if isinstance(access, SelfAuthenticated):
         return [{access.scheme: []}]
-    return [_KEY, _TOKEN] if stream else [_KEY]
+    return [KEY, TOKEN] if stream else [KEY]
 
 
 def _common_problems(access: Access, *, body: bool) -> list[ProblemKind]:
@@ -228,28 +255,6 @@ def _common_problems(access: Access, *, body: bool) -> list[ProblemKind]:
         return [problems.HEADERS_TOO_LARGE, problems.INTERNAL, *access.problems, *with_body]
     with_scope = problems.WITH_SCOPE if access != "public" else ()
     return [*problems.EVERYWHERE, *with_scope, *with_body]
-
-
-def _problem_responses(kinds: Iterable[ProblemKind]) -> Json:
-    """One response per status, with one example per kind."""
-    by_status: dict[int, list[ProblemKind]] = {}
-    for kind in dict.fromkeys(kinds):
-        by_status.setdefault(kind.status, []).append(kind)
-    return {
-        str(status): {
-            "description": "; ".join(f"`{kind.code}`: {kind.detail}" for kind in same),
-            "content": {
-                problems.MEDIA_TYPE.decode(): {
-                    "schema": {"$ref": _REF.format(name="Problem")},
-                    "examples": {
-                        kind.code: {"value": kind.document(request_id="8f3b1c0de2a94d57")}
-                        for kind in same
-                    },
-                }
-            },
-        }
-        for status, same in sorted(by_status.items())
-    }
 
 
 _PROBLEM_SCHEMA: Final[Json] = {

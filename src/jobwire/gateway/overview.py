@@ -12,11 +12,11 @@ from fastapi import APIRouter, Query, Response
 from msgspec import Meta, Struct
 from pydantic.json_schema import SkipJsonSchema
 
+from jobwire.api.problems import INVALID
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.fleet_schemas import QuantilesBody, UnavailableBody
 from jobwire.gateway.joined import audience, read_each
 from jobwire.gateway.parameters import matching
-from jobwire.gateway.problems import INVALID
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.router import CurrentRequest, documented, json_response, new_router
 from jobwire.gateway.routes import Doc, HotRoute

@@ -11,16 +11,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs
 
+from jobwire.api.problems import BAD_EVENT_ID, BAD_REQUEST, TOO_LARGE, WRONG_MEDIA_TYPE
 from jobwire.gateway.auth import ANONYMOUS, Principal
-from jobwire.gateway.problems import (
-    BAD_EVENT_ID,
-    BAD_REQUEST,
-    MEDIA_TYPE,
-    TOO_LARGE,
-    WRONG_MEDIA_TYPE,
-    Headers,
-    Problem,
-)
+from jobwire.gateway.problems import MEDIA_TYPE, Headers, Problem
 
 Message = MutableMapping[str, Any]  # ASGI: the type of a value depends on its key
 Receive = Callable[[], Awaitable[Message]]
@@ -29,6 +22,8 @@ ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
 
 JSON: Final = b"application/json"
 SCOPE_KEY: Final = "jobwire.request"
+MOUNT_KEY: Final = "jobwire.mount"
+"""Scope key of the path under which the gateway is mounted, set by `app`."""
 TRANSPORT_KEY: Final = "jobwire.transport"
 """Scope key of the connection's transport, set by `connection`."""
 
@@ -76,6 +71,7 @@ class HttpRequest:
 
     __slots__ = (
         "_received",
+        "content",
         "finished",
         "headers",
         "max_body",
@@ -103,6 +99,8 @@ class HttpRequest:
         self.principal: Principal = ANONYMOUS
         self.max_body = 0
         self._received = 0
+        self.content = b""
+        """The body, once `body` has read it: for an endpoint that gets it decoded."""
         self.route = ""
         """The route's method and path template, for metrics."""
         self.status = 0
@@ -115,7 +113,13 @@ class HttpRequest:
 
     @property
     def path(self) -> str:
+        """Below `mount`."""
         return self.scope["path"]
+
+    @property
+    def mount(self) -> str:
+        """Where another application has mounted the gateway, for example `/jobs`; else empty."""
+        return self.scope.get(MOUNT_KEY, "")
 
     def check_query(self) -> None:
         """Refuse a query with too many parameters before it is parsed."""
@@ -158,12 +162,13 @@ class HttpRequest:
             self.require_media_type(media_type)
         message = await self.receive()
         # Nearly all bodies arrive in one part.
-        if message["type"] == "http.request" and not message["more_body"]:
-            body: bytes = message["body"]
+        if message["type"] == "http.request" and not message.get("more_body"):
+            body: bytes = message.get("body", b"")
         else:
             body = await self._all_parts(message)
         if len(body) > self.max_body:
             raise self.too_large()
+        self.content = body
         return body
 
     async def chunks(self) -> AsyncGenerator[bytes]:
@@ -177,9 +182,9 @@ class HttpRequest:
             message = await self.counted_receive()
             if message["type"] != "http.request":
                 raise ClientGone
-            more = message["more_body"]
-            if message["body"]:
-                yield message["body"]
+            more = message.get("more_body", False)
+            if part := message.get("body"):
+                yield part
 
     async def buffered_body(self) -> bytes:
         """The whole body, for a verifier; the route can still read it."""
@@ -197,8 +202,8 @@ class HttpRequest:
         """The body that starts with this message; reading stops once it exceeds the limit."""
         parts = bytearray()
         while message["type"] == "http.request":
-            parts += message["body"]
-            if not message["more_body"] or len(parts) > self.max_body:
+            parts += message.get("body", b"")
+            if not message.get("more_body") or len(parts) > self.max_body:
                 return bytes(parts)
             message = await self.receive()
         raise ClientGone
@@ -213,7 +218,7 @@ class HttpRequest:
         """ASGI `receive` that enforces the route's body limit."""
         message = await self.receive()
         if message["type"] == "http.request":
-            self._received += len(message["body"])
+            self._received += len(message.get("body", b""))
             if self._received > self.max_body:
                 raise self.too_large()
         return message

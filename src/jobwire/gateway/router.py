@@ -17,9 +17,9 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
+from jobwire.api.problems import ProblemKind
 from jobwire.gateway.access import Access, SelfAuthenticated, check_access
 from jobwire.gateway.admission import Admission
-from jobwire.gateway.problems import ProblemKind
 from jobwire.gateway.request import JSON, SCOPE_KEY, HttpRequest, Reply
 from jobwire.gateway.routes import Doc
 

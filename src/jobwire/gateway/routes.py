@@ -1,20 +1,17 @@
-"""Hot routes: plain ASGI, in the same application and OpenAPI document as FastAPI's routes.
+"""The table of routes, which finds them by one walk over the segments of the path; and hot routes.
 
 A hot route is an async function of an `HttpRequest`. It returns a `Reply`, or None after it has
-sent the response itself (an event stream). Features declare them; the table finds them by one walk
-over the segments of the path.
+sent the response itself (an event stream). Routes of operations (`route`) are in the same table.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from jobwire.api.operation import Method
+from jobwire.api.problems import ProblemKind
 from jobwire.gateway.access import Access, check_access
-from jobwire.gateway.problems import ProblemKind
-from jobwire.gateway.request import HttpRequest, Reply
-
-Endpoint = Callable[[HttpRequest], Awaitable[Reply | None]]
-Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+from jobwire.gateway.route import Endpoint, Route
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,30 +83,34 @@ class HotRoute:
         return f"{self.method} {self.path}"
 
 
+AnyRoute = HotRoute | Route
 _PARAMETER: Final = "/"  # no segment of a path can look like this
 
 
 @dataclass(slots=True)
 class _Node:
     children: dict[str, "_Node"] = field(default_factory=dict[str, "_Node"])
-    by_method: dict[str, HotRoute] = field(default_factory=dict[str, HotRoute])
+    by_method: dict[str, AnyRoute] = field(default_factory=dict[str, AnyRoute])
 
 
 class RouteTable:
-    """All hot routes, by path and method. A literal segment hides a parameter at its position."""
+    """All routes, by path and method. A literal segment hides a parameter at its position, whatever
+    the method: ValueError for an operation that does not say so (`Operation.hides`)."""
 
-    def __init__(self, routes: Iterable[HotRoute]) -> None:
+    def __init__(self, routes: Iterable[AnyRoute]) -> None:
         self.routes = tuple(routes)
         self._root = _Node()
         # Most paths have no parameters: one look-up finds them.
-        self._plain: dict[str, dict[str, HotRoute]] = {}
+        self._plain: dict[str, dict[str, AnyRoute]] = {}
         for route in self.routes:
             self._add(route)
+        for route in self.routes:
+            if isinstance(route, Route) and not route.operation.hides:
+                self._refuse_hiding(route)
 
-    def _add(self, route: HotRoute) -> None:
+    def _add(self, route: AnyRoute) -> None:
         node = self._root
-        for segment in route.path.split("/"):
-            name = _PARAMETER if segment.startswith("{") else segment
+        for name in _segments(route):
             node = node.children.setdefault(name, _Node())
         if route.method in node.by_method:
             raise ValueError(f"{route.label} is declared twice")
@@ -120,7 +121,17 @@ class RouteTable:
         if "{" not in route.path:
             self._plain[route.path] = node.by_method
 
-    def find(self, path: str) -> tuple[dict[str, HotRoute], tuple[str, ...]]:
+    def _refuse_hiding(self, route: Route) -> None:
+        node = self._root
+        for name in _segments(route):
+            if name != _PARAMETER and _PARAMETER in node.children:
+                raise ValueError(
+                    f"{route.label}: {name!r} hides a path with a parameter in its place; declare "
+                    "hides=True if the parameter never has this value"
+                )
+            node = node.children[name]
+
+    def find(self, path: str) -> tuple[dict[str, AnyRoute], tuple[str, ...]]:
         """The routes of a path, by method, and its path parameters."""
         plain = self._plain.get(path)
         if plain is not None:
@@ -136,3 +147,8 @@ class RouteTable:
                 params.append(segment)
             node = child
         return node.by_method, tuple(params)
+
+
+def _segments(route: AnyRoute) -> Iterable[str]:
+    for segment in route.path.split("/"):
+        yield _PARAMETER if segment.startswith("{") else segment

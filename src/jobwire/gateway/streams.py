@@ -16,8 +16,9 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
+from jobwire.api.problems import STOPPING
 from jobwire.gateway.limits import StreamCount
-from jobwire.gateway.problems import STOPPING, Headers, Problem, retry_after
+from jobwire.gateway.problems import Headers, Problem, retry_after
 from jobwire.gateway.request import TRANSPORT_KEY, HttpRequest
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.sse import Comment, EventStream, Transport

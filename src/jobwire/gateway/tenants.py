@@ -5,8 +5,9 @@ Called by the routes of all wires. What a caller may not see is answered as not 
 
 from typing import Final
 
+from jobwire.api.problems import FORBIDDEN
 from jobwire.gateway.auth import LOCAL
-from jobwire.gateway.problems import FORBIDDEN, Problem
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.settings import ALL_TENANTS
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from jobwire.api.problems import BAD_TOKEN
 from jobwire.gateway.auth import Keyring, Principal
-from jobwire.gateway.problems import BAD_TOKEN, Problem
+from jobwire.gateway.problems import Problem
 
 
 class _Claims(msgspec.Struct, array_like=True):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from jobwire.handlers.photo.errors import PoolFull
-from jobwire.handlers.photo.header import BadHeader, Header, read_header
+from jobwire.handlers.photo.header import BadHeader, PhotoHeader, read_header
 from jobwire.handlers.photo.options import BYTES_PER_PIXEL, MEGAPIXEL, PhotoOptions
 
 _FIRST_BYTES: Final = 1 << 18
@@ -30,7 +30,7 @@ def memory_cost(source: Path, options: PhotoOptions) -> int:
     return header.pixels * BYTES_PER_PIXEL * (2 if header.is_buffered else 1)
 
 
-def _header(source: Path, max_bytes: int) -> Header:
+def _header(source: Path, max_bytes: int) -> PhotoHeader:
     with source.open("rb") as file:
         start = file.read(min(max_bytes, _FIRST_BYTES))
         try:

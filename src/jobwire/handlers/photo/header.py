@@ -31,7 +31,7 @@ class BadHeader(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class PhotoHeader:
     """The facts in the first bytes."""
 
     format: Format
@@ -57,7 +57,7 @@ def sniff(start: bytes) -> Format | None:
     return None
 
 
-def read_header(data: bytes) -> Header:
+def read_header(data: bytes) -> PhotoHeader:
     """Type, size and kind."""
     match sniff(data[:12]):
         case "jpeg":
@@ -102,18 +102,18 @@ def _segments(data: bytes) -> Iterator[tuple[int, int]]:
     raise BadHeader(f"has more than {_MOST_SEGMENTS} segments")
 
 
-def _jpeg(data: bytes) -> Header:
+def _jpeg(data: bytes) -> PhotoHeader:
     for marker, begin in _segments(data):
         if marker in _FRAMES:
             height = int.from_bytes(data[begin + 1 : begin + 3])
             width = int.from_bytes(data[begin + 3 : begin + 5])
-            return Header("jpeg", width, height, is_buffered=marker in _PROGRESSIVE)
+            return PhotoHeader("jpeg", width, height, is_buffered=marker in _PROGRESSIVE)
         if marker == _SOS:
             break
     raise BadHeader("is a damaged JPEG: it has no frame header")
 
 
-def _png(data: bytes) -> Header:
+def _png(data: bytes) -> PhotoHeader:
     if data[12:16] != b"IHDR" or len(data) < 33:
         raise BadHeader("is a damaged PNG: it has no header")
     is_buffered = data[28] != 0 or data[24] == 16
@@ -128,23 +128,23 @@ def _png(data: bytes) -> Header:
     else:
         raise BadHeader(f"has more than {_MOST_SEGMENTS} chunks")
     width, height = int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
-    return Header("png", width, height, is_animated, is_buffered)
+    return PhotoHeader("png", width, height, is_animated, is_buffered)
 
 
-def _webp(data: bytes) -> Header:
+def _webp(data: bytes) -> PhotoHeader:
     kind, body = data[12:16], data[20:30]
     if len(body) < 10:
         raise BadHeader("is a damaged WebP: it has no header")
     if kind == b"VP8X":
         width = int.from_bytes(body[4:7], "little") + 1
         height = int.from_bytes(body[7:10], "little") + 1
-        return Header("webp", width, height, bool(body[0] & 0b10), is_buffered=True)
+        return PhotoHeader("webp", width, height, bool(body[0] & 0b10), is_buffered=True)
     if kind == b"VP8L" and body[0] == 0x2F:
         bits = int.from_bytes(body[1:5], "little")
         width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-        return Header("webp", width, height, is_buffered=True)
+        return PhotoHeader("webp", width, height, is_buffered=True)
     if kind == b"VP8 " and body[3:6] == b"\x9d\x01\x2a":
         width = int.from_bytes(body[6:8], "little") & 0x3FFF
         height = int.from_bytes(body[8:10], "little") & 0x3FFF
-        return Header("webp", width, height, is_buffered=True)
+        return PhotoHeader("webp", width, height, is_buffered=True)
     raise BadHeader("is a damaged WebP: it has no header")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from jobwire.handlers.photo.header import Header
+from jobwire.handlers.photo.header import PhotoHeader
 from jobwire.handlers.photo.results import Area
 
 Pixels = npt.NDArray[np.uint8]
@@ -26,7 +26,7 @@ class Upload:
     """A file that passed validation."""
 
     data: bytes = field(repr=False)
-    header: Header
+    header: PhotoHeader
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,13 @@ Nothing is decoded here. What passes may still be damaged; then decoding fails.
 """
 
 from jobwire.handlers.photo.errors import ErrorCode, PhotoError
-from jobwire.handlers.photo.header import CONTENT_TYPES, BadHeader, Header, count_scans, read_header
+from jobwire.handlers.photo.header import (
+    CONTENT_TYPES,
+    BadHeader,
+    PhotoHeader,
+    count_scans,
+    read_header,
+)
 from jobwire.handlers.photo.options import MEGABYTE, MEGAPIXEL, PhotoOptions
 from jobwire.handlers.photo.picture import Upload
 
@@ -29,7 +35,7 @@ def validate(data: bytes, options: PhotoOptions) -> Upload:
     return Upload(data, header)
 
 
-def _check_kind(header: Header, options: PhotoOptions) -> None:
+def _check_kind(header: PhotoHeader, options: PhotoOptions) -> None:
     declared = options.content_type
     if declared and CONTENT_TYPES.get(declared) != header.format:
         raise _refused(
@@ -40,7 +46,7 @@ def _check_kind(header: Header, options: PhotoOptions) -> None:
         raise _refused("the picture is animated; send a still photo")
 
 
-def _check_size(header: Header, options: PhotoOptions) -> None:
+def _check_size(header: PhotoHeader, options: PhotoOptions) -> None:
     size = f"the photo has {header.width} × {header.height} pixels"
     if max(header.width, header.height) > options.max_side:
         raise _refused(f"{size}, and a side may have {options.max_side}; make it smaller")

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from jobwire.gateway.problems import BAD_EVENT_ID, Problem
+from jobwire.api.problems import BAD_EVENT_ID
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.sse import EventWriter, SseEvent

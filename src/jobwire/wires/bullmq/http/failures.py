@@ -4,8 +4,8 @@ from fastapi import APIRouter
 from starlette.types import Receive, Scope, Send
 
 from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.route import Endpoint
 from jobwire.gateway.router import ScopedRoute
-from jobwire.gateway.routes import Endpoint
 from jobwire.wires.bullmq.replies import raises_unavailable
 
 

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from jobwire.gateway.problems import UNAVAILABLE, Problem, ProblemKind
+from jobwire.api.problems import UNAVAILABLE, ProblemKind
+from jobwire.gateway.problems import Problem
 from jobwire.wires.bullmq import checks
 from jobwire.wires.bullmq.contract import Refusal
 

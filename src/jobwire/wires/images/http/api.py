@@ -9,8 +9,9 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Response
 
+from jobwire.api.problems import UNAVAILABLE
 from jobwire.gateway import tenants
-from jobwire.gateway.problems import UNAVAILABLE, Problem
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.router import CurrentRequest, needs, new_router
 from jobwire.gateway.settings import ALL_TENANTS

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from jobwire.gateway.problems import UNAVAILABLE
+from jobwire.api.problems import UNAVAILABLE
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.sse import Comment, EventStream, EventWriter, SseEvent

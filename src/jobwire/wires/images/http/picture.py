@@ -9,8 +9,9 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Response
 
+from jobwire.api.problems import UNAVAILABLE
 from jobwire.gateway.conditional import NO_CACHE, has_version, quoted_tag
-from jobwire.gateway.problems import UNAVAILABLE, Problem
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.router import CurrentRequest, needs
 from jobwire.job.errors import BackendUnavailable

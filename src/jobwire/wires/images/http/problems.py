@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from jobwire.gateway.problems import ProblemKind
+from jobwire.api.problems import ProblemKind
 from jobwire.wires.images import uploads
 
 IMAGE_NOT_FOUND: Final = ProblemKind("image_not_found", 404, "there is no such image")

@@ -4,9 +4,10 @@ from typing import Final
 
 import msgspec
 
+from jobwire.api.problems import TIMED_OUT, TOO_LARGE
 from jobwire.gateway.access import SelfAuthenticated
 from jobwire.gateway.auth import Principal
-from jobwire.gateway.problems import TIMED_OUT, TOO_LARGE, Problem
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.wires.images.contract import CONTENT_TYPES

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import parse_qsl
 
+from jobwire.api.problems import NOT_FOUND, TOO_LARGE, ProblemKind
 from jobwire.gateway.access import SelfAuthenticated
 from jobwire.gateway.auth import Principal
-from jobwire.gateway.problems import NOT_FOUND, TOO_LARGE, Problem, ProblemKind
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.wires.predictions import webhook

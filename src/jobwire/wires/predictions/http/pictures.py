@@ -2,8 +2,9 @@
 
 from fastapi import Response
 
+from jobwire.api.problems import NOT_FOUND
 from jobwire.gateway.conditional import NO_CACHE, has_version, quoted_tag
-from jobwire.gateway.problems import NOT_FOUND, Problem
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.objects import Bucket, Found, TooLarge
 from jobwire.wires.predictions.contract import MAX_OUTPUT_BYTES, OUTPUT_PREFIX

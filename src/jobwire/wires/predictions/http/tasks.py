@@ -10,7 +10,8 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from jobwire.gateway.problems import NOT_FOUND, Problem, ProblemKind
+from jobwire.api.problems import NOT_FOUND, ProblemKind
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.router import CurrentRequest, needs, new_router
 from jobwire.gateway.tenants import may_see
 from jobwire.objects import Bucket

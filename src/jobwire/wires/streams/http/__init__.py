@@ -1,8 +1,9 @@
 """The Streams wire over HTTP: the feature that the gateway mounts (J-10 … J-19, O-11).
 
+The operations, their types and their problems are in `api/jobs.py`.
+
     request_parser  headers, query and body of a request, parsed strictly
     schemas         request and response bodies, as types
-    problems        the errors of these routes
     jobs            submit, batch, get: hot routes
     payload_check   payloads against the workers' schemas
     job_management  list, cancel, retry
@@ -77,6 +78,7 @@ def feature(
     streams.at_stop(follower.release_waiters)
     return Feature(
         name="jobs",
+        routes=job_management.JobManagement(queue).routes(),
         hot=[
             HotRoute("POST", PATH, "submit", jobs.submit, docs.SUBMIT, max_body=docs.MAX_JOB_BODY),
             HotRoute(
@@ -102,7 +104,7 @@ def feature(
             HotRoute("GET", openai.MODELS, "read", compatible.models, docs.MODELS),
         ],
         routers=[
-            job_management.router(queue, jobs),
+            job_management.router(jobs),
             queues.router(),
             fleet.router(registry, connection, queue.keys),
             wire.router(connection, queue.keys),

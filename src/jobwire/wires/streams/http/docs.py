@@ -2,15 +2,9 @@
 
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta, to_builtins
+from msgspec import Meta
 
-from jobwire.gateway.problems import INVALID, UNAVAILABLE
-from jobwire.gateway.routes import Doc, RouteParameter
-from jobwire.gateway.wire_view import WireBody
-from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES
-from jobwire.wires.streams.http import fleet_schemas, openai_schemas, schemas
-from jobwire.wires.streams.http.problems import (
-    ALREADY_FINISHED,
+from jobwire.api.jobs import (
     BAD_IDEMPOTENCY_KEY,
     CONTRACT_VIOLATED,
     IDEMPOTENCY_MISMATCH,
@@ -23,6 +17,11 @@ from jobwire.wires.streams.http.problems import (
     UNKNOWN_QUEUE,
     UNKNOWN_TASK,
 )
+from jobwire.api.problems import INVALID, UNAVAILABLE
+from jobwire.gateway.routes import Doc, RouteParameter
+from jobwire.gateway.wire_view import WireBody
+from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES
+from jobwire.wires.streams.http import fleet_schemas, openai_schemas, schemas
 
 _TAG: Final = "jobs"
 _FLEET: Final = "fleet"
@@ -32,7 +31,6 @@ MAX_JOB_BODY: Final = MAX_PAYLOAD_BYTES + 4096
 MAX_BATCH_BODY: Final = 8 << 20
 
 _ID: Final = "0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10"
-CURSOR_EXAMPLE: Final = f"1767225600000-{_ID}"
 _NEW: Final[dict[str, object]] = {
     "job_id": _ID,
     "task": "chat",
@@ -61,11 +59,6 @@ _DONE: Final = {
     "started_ts": 1767225600004,
     "updated_ts": 1767225601204,
     "worker": "jobwire-host-4711-a1b2c3d4",
-}
-_LINE: Final = {
-    name: value
-    for name, value in _DONE.items()
-    if name not in ("payload", "result", "ttl_s", "max_attempts", "timeout_s")
 }
 _REQUEST: Final = {"task": "chat", "payload": {"prompt": "Say hello in one sentence."}}
 
@@ -125,14 +118,6 @@ GET: Final = Doc(
     parameters=(_PREFER,),
     problems=(JOB_NOT_FOUND, CONTRACT_VIOLATED, UNAVAILABLE),
 )
-LIST: Final = Doc(
-    summary="Jobs, newest first",
-    tag=_TAG,
-    description="At most 1000 jobs are scanned for a page, however few of them match.",
-    answer=schemas.JobList,
-    example={"jobs": [_LINE], "scanned": 1, "total": 1, "cursor": None},
-    problems=(INVALID, UNAVAILABLE),
-)
 EVENTS: Final = Doc(
     summary="Live events of a job",
     tag=_TAG,
@@ -174,14 +159,6 @@ EVENTS: Final = Doc(
         ),
     ),
     problems=(JOB_NOT_FOUND, INVALID, CONTRACT_VIOLATED, UNAVAILABLE),
-)
-CANCEL: Final = Doc(
-    summary="Cancel a job",
-    tag=_TAG,
-    answer=schemas.CancelAnswerBody,
-    example=to_builtins(schemas.CancelAnswerBody(_ID, "canceled")),
-    also={202: "The job is running: its worker was asked to stop"},
-    problems=(JOB_NOT_FOUND, ALREADY_FINISHED, CONTRACT_VIOLATED, UNAVAILABLE),
 )
 RETRY: Final = Doc(
     summary="Retry a failed or canceled job as a new job",

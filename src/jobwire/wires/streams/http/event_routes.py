@@ -7,7 +7,9 @@ follower feeds it through an `EventWriter`, which encodes the job's events as SS
 from functools import partial
 from typing import Final
 
-from jobwire.gateway.problems import BAD_EVENT_ID, Problem, invalid
+from jobwire.api import jobs as api
+from jobwire.api.problems import BAD_EVENT_ID
+from jobwire.gateway.problems import Problem, invalid
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.sse import EventWriter, SseEvent
 from jobwire.gateway.streams import Streams
@@ -17,7 +19,7 @@ from jobwire.valkey.stream_ids import START, Position, read_position
 from jobwire.wires.streams.contract import TERMINAL_EVENTS
 from jobwire.wires.streams.events import StreamEvent
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import problems, request_parser, schemas
+from jobwire.wires.streams.http import request_parser, schemas
 from jobwire.wires.streams.queue import StreamsQueue
 
 PLAIN: Final = "plain"
@@ -41,7 +43,7 @@ class EventRoutes:
         form = _form(request)
         state = await self._queue.status_and_tenant(job_id)
         if state is None or not request_parser.may_see(request, state.tenant):
-            raise Problem(problems.JOB_NOT_FOUND)
+            raise Problem(api.JOB_NOT_FOUND)
         finished = state.status in TERMINAL_EVENTS
         if finished and after != START and await self._has_seen_all(job_id, after):
             await request.reply_nothing()

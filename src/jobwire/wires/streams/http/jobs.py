@@ -10,9 +10,11 @@ from typing import Final, assert_never
 
 import msgspec
 
+from jobwire.api import jobs as api
+from jobwire.api.problems import UNAVAILABLE
 from jobwire.gateway import parameters, tenants
 from jobwire.gateway.limits import RequestRate
-from jobwire.gateway.problems import UNAVAILABLE, Headers, Problem, retry_after
+from jobwire.gateway.problems import Headers, Problem, retry_after
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.job.messages import (
@@ -28,7 +30,7 @@ from jobwire.text import did_you_mean
 from jobwire.wires.streams.codec import Record
 from jobwire.wires.streams.contract import DEFAULT_QUEUE, Status
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import problems, request_parser, schemas
+from jobwire.wires.streams.http import request_parser, schemas
 from jobwire.wires.streams.http.payload_check import PayloadCheck
 from jobwire.wires.streams.memory import ServerMemory
 from jobwire.wires.streams.payload import check_payload
@@ -88,7 +90,7 @@ class JobRoutes:
             job_request = await self._routed(job_request)
         answer = await self._queue.submit_checked(job_request)
         if isinstance(answer, Submitted) and b"prefer" not in request.headers:
-            headers = ((b"location", f"{PATH}/{answer.job_id}".encode()),)
+            headers = ((b"location", f"{request.mount}{PATH}/{answer.job_id}".encode()),)
             return Reply(_encode(_visible(request, self._new(job_request, answer))), 202, headers)
         return await self._answered(request, job_request, answer)
 
@@ -111,7 +113,7 @@ class JobRoutes:
         if self._payloads is None:
             return None
         fault = self._payloads.fault(job_request.task, job_request.payload_json)
-        return Problem(problems.INVALID_PAYLOAD, fault) if fault else None
+        return Problem(api.INVALID_PAYLOAD, fault) if fault else None
 
     async def _check_payload(self, job_request: JobRequest) -> None:
         """Raise the problem of a payload that was not accepted, unless a new worker accepts it."""
@@ -138,10 +140,10 @@ class JobRoutes:
             return job_request if found == DEFAULT_QUEUE else job_request._replace(queue=found)
         if self._registry.is_in_default(task) and queue != DEFAULT_QUEUE:
             detail = f"jobs of the task {task!r} are always in the queue {DEFAULT_QUEUE!r}"
-            raise Problem(problems.UNKNOWN_QUEUE, detail)
+            raise Problem(api.UNKNOWN_QUEUE, detail)
         if not await self._registry.has_queue(queue):
             detail = f"no worker reads or has read a queue {queue!r}; GET /v1/jobs/queues lists all"
-            raise Problem(problems.UNKNOWN_QUEUE, detail)
+            raise Problem(api.UNKNOWN_QUEUE, detail)
         return job_request
 
     async def _submit_unchecked(self, job_request: JobRequest) -> SubmitAnswer:
@@ -149,7 +151,7 @@ class JobRoutes:
         try:
             check_payload(job_request.payload_json)
         except RefusedError as refused:
-            raise Problem(problems.INVALID_PAYLOAD, refused.message) from None
+            raise Problem(api.INVALID_PAYLOAD, refused.message) from None
         if not self._is_accepted(job_request):
             await self._check_payload(job_request)
         return await self._queue.submit_checked(await self._routed(job_request))
@@ -206,7 +208,7 @@ class JobRoutes:
         headers: Headers = (),
     ) -> Reply:
         """The job; with `Prefer: wait`, once it has ended."""
-        headers = ((b"location", f"{PATH}/{job_id}".encode()), *headers)
+        headers = ((b"location", f"{request.mount}{PATH}/{job_id}".encode()), *headers)
         wait_s = parameters.wait_s(request)
         if wait_s:
             headers = (*headers, (b"preference-applied", b"wait=%d" % wait_s))
@@ -236,7 +238,7 @@ class JobRoutes:
     def _unknown(self, task: str) -> Problem:
         known = self._registry.known_names[:_MAX_COMPARED]
         hint = did_you_mean(task[:_MAX_COMPARED], known) or _LISTED
-        return Problem(problems.UNKNOWN_TASK, f"no worker has or had the task {task!r}{hint}")
+        return Problem(api.UNKNOWN_TASK, f"no worker has or had the task {task!r}{hint}")
 
     async def batch(self, request: HttpRequest) -> Reply:
         """All valid items are submitted in one write; each item has its own result."""
@@ -290,7 +292,7 @@ class JobRoutes:
         """The job of this id, if the caller may see it."""
         record = await self._queue.record(job_id)
         if record is None or not request_parser.may_see(request, record.tenant):
-            raise Problem(problems.JOB_NOT_FOUND)
+            raise Problem(api.JOB_NOT_FOUND)
         return record
 
 
@@ -303,9 +305,9 @@ def _visible(request: HttpRequest, job: schemas.JobBody) -> schemas.JobBody:
 
 def _refusal(answer: Mismatch | Full) -> Problem:
     if isinstance(answer, Mismatch):
-        return Problem(problems.IDEMPOTENCY_MISMATCH)
+        return Problem(api.IDEMPOTENCY_MISMATCH)
     detail = _FULL[answer.bound].format(answer.waiting)
-    return Problem(problems.QUEUE_FULL, detail, headers=retry_after(_FULL_RETRY_S))
+    return Problem(api.QUEUE_FULL, detail, headers=retry_after(_FULL_RETRY_S))
 
 
 async def _result(

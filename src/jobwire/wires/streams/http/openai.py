@@ -14,8 +14,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from jobwire.api.problems import FORBIDDEN
 from jobwire.gateway import tenants
-from jobwire.gateway.problems import FORBIDDEN, Headers, Problem
+from jobwire.gateway.problems import Headers, Problem
 from jobwire.gateway.request import ClientGone, HttpRequest, Reply
 from jobwire.gateway.sse import EventStream, SseEvent
 from jobwire.gateway.streams import Streams

@@ -10,15 +10,17 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Path, Response
 
+from jobwire.api import jobs as api
+from jobwire.api.problems import FORBIDDEN
 from jobwire.gateway import tenants
-from jobwire.gateway.problems import FORBIDDEN, Problem
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.router import CurrentRequest, documented, json_response, new_router
 from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import DEFAULT_QUEUE, QUEUE_NAME, StreamsKeys
 from jobwire.wires.streams.depth import depth
-from jobwire.wires.streams.http import docs, problems
+from jobwire.wires.streams.http import docs
 from jobwire.wires.streams.http.fleet_schemas import (
     JobQueueBody,
     JobQueuesBody,
@@ -78,7 +80,7 @@ class QueueRoutes:
         async def pause_queue(request: CurrentRequest, queue: _QueueName) -> Response:
             self._check_all_tenants(request)
             if not _is_name(queue) or not await self._admin.pause(queue):
-                raise Problem(problems.QUEUE_NOT_FOUND)
+                raise Problem(api.QUEUE_NOT_FOUND)
             warning = _FOREIGN if queue == DEFAULT_QUEUE else None
             return json_response(PauseAnswerBody(queue, True, warning))
 
@@ -86,7 +88,7 @@ class QueueRoutes:
         async def resume_queue(request: CurrentRequest, queue: _QueueName) -> Response:
             self._check_all_tenants(request)
             if not _is_name(queue) or not await self._admin.resume(queue):
-                raise Problem(problems.QUEUE_NOT_FOUND)
+                raise Problem(api.QUEUE_NOT_FOUND)
             return json_response(PauseAnswerBody(queue, False, None))
 
         @routes.post(QUEUES + "/{queue}/purge", openapi_extra=documented("admin", docs.PURGE))
@@ -94,7 +96,7 @@ class QueueRoutes:
             owner = "" if self._is_for_all(request) else tenants.own_tenant(request)
             canceled = await self._admin.purge(queue, owner) if _is_name(queue) else None
             if canceled is None:
-                raise Problem(problems.QUEUE_NOT_FOUND)
+                raise Problem(api.QUEUE_NOT_FOUND)
             return json_response(PurgeAnswerBody(queue, canceled))
 
         return routes

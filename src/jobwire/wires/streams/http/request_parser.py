@@ -11,12 +11,13 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 
-from jobwire.gateway import tenants
-from jobwire.gateway.problems import INVALID_JSON, Problem, invalid, invalid_body
+from jobwire.api import jobs as api
+from jobwire.api.problems import INVALID_JSON
+from jobwire.gateway import route, tenants
+from jobwire.gateway.problems import Problem, invalid
 from jobwire.gateway.request import HttpRequest
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import JobId, JobRequest
-from jobwire.wires.streams.http import problems
 from jobwire.wires.streams.http.schemas import MAX_BATCH, BatchItem, JobRequestBody, RawBatch
 from jobwire.wires.streams.payload import check_payload, read_strictly
 
@@ -34,9 +35,7 @@ _items_decoder: Final = msgspec.json.Decoder(
 )
 _item_decoder: Final = msgspec.json.Decoder(BatchItem)
 
-_REFUSED: Final = {
-    kind.code: kind for kind in (problems.INVALID_PAYLOAD, problems.PAYLOAD_TOO_LARGE)
-}
+_REFUSED: Final = {kind.code: kind for kind in (api.INVALID_PAYLOAD, api.PAYLOAD_TOO_LARGE)}
 
 
 def tenant(request: HttpRequest) -> str:
@@ -62,7 +61,7 @@ def _on_wire(name: str) -> str:
 def job_id(given: str) -> JobId:
     """The job id in the path. An invalid id is never looked up: it could name another key."""
     if not _JOB_ID.fullmatch(given):
-        raise Problem(problems.JOB_NOT_FOUND)
+        raise Problem(api.JOB_NOT_FOUND)
     return JobId(given)
 
 
@@ -72,7 +71,7 @@ def idempotency_key(request: HttpRequest) -> str:
     if given is None:
         return ""
     if not given:
-        raise Problem(problems.BAD_IDEMPOTENCY_KEY)
+        raise Problem(api.BAD_IDEMPOTENCY_KEY)
     return _checked_key(given)
 
 
@@ -124,22 +123,13 @@ def fingerprint(body: bytes) -> str:
 
 def _checked_key(given: bytes) -> str:
     if given and not _IDEMPOTENCY_KEY.fullmatch(given):
-        raise Problem(problems.BAD_IDEMPOTENCY_KEY)
+        raise Problem(api.BAD_IDEMPOTENCY_KEY)
     return given.decode()
 
 
 def read_body(decoder: msgspec.json.Decoder[_T], body: bytes, place: str = "") -> _T:
     """The decoded body, or its part at `place`; raises Problem."""
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise invalid_body(error, place) from None
-    except RecursionError:
-        raise Problem(problems.INVALID_PAYLOAD, "the body is nested too deeply") from None
-    except UnicodeDecodeError:
-        raise Problem(INVALID_JSON, "the body is not valid UTF-8") from None
-    except msgspec.DecodeError as error:
-        raise Problem(INVALID_JSON, str(error)) from None
+    return route.read_body(decoder.decode, body, api.INVALID_PAYLOAD, place)
 
 
 def _checked(

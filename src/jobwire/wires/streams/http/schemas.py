@@ -4,11 +4,12 @@ Request bodies are strict: an unknown member is an error. Members with JSON of c
 (payload, result, error) are passed byte for byte.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from jobwire.api.jobs import JobLineBody, StatusName
 from jobwire.job.messages import JobRequest, Submitted
 from jobwire.wires.streams.codec import Record, json_or_text, readable
 from jobwire.wires.streams.contract import DEFAULT_QUEUE, MAX_TTL_S, QUEUE_NAME, RAW, Status
@@ -20,8 +21,6 @@ Object = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 Anything = Annotated[Raw, Meta(extra_json_schema={})]
 # In JSON 5.0 is a whole number as well.
 Whole = Annotated[float, Meta(multiple_of=1, extra_json_schema={"type": "integer"})]
-StatusName = Literal["queued", "running", "done", "error", "canceled"]
-assert set(StatusName.__args__) == set(Status)
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -115,38 +114,6 @@ class JobBody(Struct, frozen=True, kw_only=True):
         )
 
 
-class JobLineBody(Struct, frozen=True, kw_only=True):
-    """A job in a list: without members that may be large."""
-
-    job_id: str
-    task: str
-    status: StatusName
-    error: _Error
-    created_ts: int
-    started_ts: int | None = None
-    updated_ts: int
-    attempt: int = 1
-    worker: str | None = None
-    progress: Anything
-    cancel_ts: int | None = None
-    due_ts: Annotated[int | None, Meta(description="when a delayed job is due")] = None
-    retry_of: str | None = None
-    queue: str = DEFAULT_QUEUE
-
-
-class JobList(Struct, frozen=True):
-    """A page of jobs, newest first."""
-
-    jobs: list[JobLineBody]
-    scanned: Annotated[int, Meta(description="how many jobs were scanned for this page")]
-    total: Annotated[
-        int, Meta(description="how many jobs are stored; may count some that have just expired")
-    ]
-    cursor: Annotated[
-        str | None, Meta(description="where the next page begins; null on the last page")
-    ]
-
-
 _ProblemDocument = Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/Problem"})]
 
 
@@ -163,22 +130,6 @@ class BatchAnswerBody(Struct, frozen=True):
     """The result of each item, in order."""
 
     results: list[BatchResultBody]
-
-
-CancelOutcome = Literal["canceled", "canceling", "cancel_requested"]
-
-
-class CancelAnswerBody(Struct, frozen=True):
-    """The result of a cancel request."""
-
-    job_id: str
-    outcome: Annotated[
-        CancelOutcome,
-        Meta(
-            description="`canceled`: the job has ended. `canceling`: its worker was notified. "
-            "`cancel_requested`: its worker is not ours and may ignore the request."
-        ),
-    ]
 
 
 class ServerSentEvent(Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import Final, cast
 
 from fastapi import APIRouter, Response
 
+from jobwire.api import jobs as api
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.router import CurrentRequest, documented, json_response, new_router
 from jobwire.gateway.wire_view import (
@@ -22,7 +23,7 @@ from jobwire.valkey import Connection, Reply
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.codec import readable
 from jobwire.wires.streams.contract import Extra, Field, StreamsKeys
-from jobwire.wires.streams.http import docs, problems, request_parser
+from jobwire.wires.streams.http import docs, request_parser
 from jobwire.wires.streams.http.jobs import PATH
 from jobwire.wires.streams.http.operator_view import WIRE
 from jobwire.wires.streams.replies import collect, pairs, server_ms, wire_text
@@ -44,7 +45,7 @@ def router(connection: Connection, keys: StreamsKeys) -> APIRouter:
         fields = cast("dict[str, str]", reply)
         tenant = readable(fields.get(Extra.TENANT, ""))
         if not fields or not request_parser.may_see(request, tenant):
-            raise Problem(problems.JOB_NOT_FOUND)
+            raise Problem(api.JOB_NOT_FOUND)
         now_ms, others = await _other_keys(connection, keys, job_id, fields)
         return json_response(
             WireBody(job_id, WIRE, now_ms, [_hash(job, job_id, fields, ttl), *others])

@@ -12,9 +12,10 @@ from typing import Final
 
 import msgspec
 
+from jobwire.api.problems import INVALID, NOT_FOUND
 from jobwire.gateway import static_files
 from jobwire.gateway.feature import Feature
-from jobwire.gateway.problems import INVALID, NOT_FOUND, Problem
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.log import component

@@ -1,0 +1,91 @@
+"""The kinds of errors that operations answer with (RFC 9457), and those of every system.
+
+Each kind is declared once: here, or in the module of its system. `code` is stable and for programs.
+`gateway/problems.py` raises them. Every text is sent to clients.
+"""
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemKind:
+    """One kind of error, declared once."""
+
+    code: str
+    status: int
+    detail: str
+    """The text for the client unless the raising code has a more precise one."""
+
+    @property
+    def title(self) -> str:
+        return HTTPStatus(self.status).phrase
+
+    def document(self, detail: str = "", **more: object) -> dict[str, object]:
+        """The body of the response."""
+        return {
+            "type": f"urn:jobwire:problem:{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "code": self.code,
+            "detail": detail or self.detail,
+            **more,
+        }
+
+
+BAD_REQUEST: Final = ProblemKind("bad_request", 400, "this is not a valid HTTP request")
+INVALID_JSON: Final = ProblemKind("invalid_json", 400, "the body is not valid JSON")
+BAD_EVENT_ID: Final = ProblemKind("bad_event_id", 400, "Last-Event-ID is not an id of this stream")
+UNAUTHORIZED: Final = ProblemKind(
+    "unauthorized", 401, "send an API key: `Authorization: Bearer jw_…`; `jobwire key` makes one"
+)
+BAD_KEY: Final = ProblemKind("bad_key", 401, "this API key is not in the settings of this gateway")
+BAD_TOKEN: Final = ProblemKind(
+    "bad_token", 401, "this stream token is invalid or expired; request a new one"
+)
+FORBIDDEN: Final = ProblemKind("forbidden", 403, "this API key does not have the required scope")
+CROSS_SITE: Final = ProblemKind(
+    "cross_site", 403, "a page of another origin may not call this gateway; use an API key"
+)
+PROXIED: Final = ProblemKind(
+    "proxied", 403, "forwarded by a proxy; without API keys only this machine is served"
+)
+NOT_FOUND: Final = ProblemKind("not_found", 404, "there is no such path")
+WRONG_METHOD: Final = ProblemKind("method_not_allowed", 405, "this path does not have this method")
+TIMED_OUT: Final = ProblemKind("request_timeout", 408, "the request arrived too slowly")
+TOO_LARGE: Final = ProblemKind("too_large", 413, "the body is too large")
+WRONG_MEDIA_TYPE: Final = ProblemKind("unsupported_media_type", 415, "send application/json")
+ENCODED: Final = ProblemKind(
+    "unsupported_encoding", 415, "send the body without a content encoding"
+)
+FOREIGN_HOST: Final = ProblemKind(
+    "foreign_host", 421, "without API keys only the host name localhost is served"
+)
+INVALID: Final = ProblemKind("invalid_request", 422, "the request does not have the right form")
+RATE_LIMITED: Final = ProblemKind("rate_limited", 429, "too many requests with this key; slow down")
+TOO_MANY_STREAMS: Final = ProblemKind(
+    "too_many_streams", 429, "too many open event streams with this key"
+)
+HEADERS_TOO_LARGE: Final = ProblemKind(
+    "headers_too_large", 431, "the headers are too large or too many"
+)
+INTERNAL: Final = ProblemKind(
+    "internal", 500, "internal error; the log of the gateway has it under the request id"
+)
+UNAVAILABLE: Final = ProblemKind(
+    "unavailable",
+    503,
+    "a server behind this gateway does not answer or cannot write; retry",
+)
+NOT_READY: Final = ProblemKind(
+    "not_ready", 503, "at least one part is not ready; `parts` has what to do"
+)
+STOPPING: Final = ProblemKind("stopping", 503, "this gateway is stopping; try again")
+
+# What the gateway adds to the problems of an operation.
+EVERYWHERE: Final = (CROSS_SITE, PROXIED, FOREIGN_HOST, HEADERS_TOO_LARGE, INTERNAL)
+WITH_SCOPE: Final = (UNAUTHORIZED, BAD_KEY, FORBIDDEN, RATE_LIMITED)
+WITH_BINARY_BODY: Final = (TIMED_OUT, TOO_LARGE, WRONG_MEDIA_TYPE, ENCODED)
+WITH_BODY: Final = (INVALID_JSON, *WITH_BINARY_BODY, INVALID)
+ON_STREAMS: Final = (BAD_EVENT_ID, BAD_TOKEN, TOO_MANY_STREAMS, STOPPING)

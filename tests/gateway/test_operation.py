@@ -1,0 +1,52 @@
+"""Operations as values: what contradicts itself is refused; the URL of a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from jobwire.api.operation import Operation
+from jobwire.api.problems import UNAVAILABLE
+from jobwire.job.errors import BackendUnavailable
+
+
+class Gadget(Struct, forbid_unknown_fields=True):
+    name: str
+
+
+def operation(path: str = "/gadgets", access: Any = "read", **more: Any) -> Operation[Any]:
+    return Operation[Any]("POST", path, access, "x", tag="x", **more)
+
+
+@pytest.mark.parametrize(
+    ("faulty", "expected"),
+    [
+        ({"access": "everyone"}, "neither a scope"),
+        ({"body": Gadget, "takes": dict}, "only one of body, takes and binary"),
+        ({"binary": ["image/png"], "takes": dict}, "only one of body, takes and binary"),
+        ({"path": "/{id}/{id}"}, "declared twice"),
+    ],
+)
+def test_an_operation_that_contradicts_itself_is_refused(
+    faulty: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(TypeError, match=expected):
+        operation(**faulty)
+
+
+def test_the_url_of_a_request() -> None:
+    one = operation(path="/gadgets/{id}/parts/{part}")
+    assert one.parameters == ("id", "part")
+    assert one.url("a/b ?", "7") == "/gadgets/a%2Fb%20%3F/parts/7"
+    assert operation().url(limit=5, kind=None, text="ü") == "/gadgets?limit=5&text=%C3%BC"
+    assert operation().url() == "/gadgets"
+    with pytest.raises(TypeError, match="has the parameters"):
+        one.url("7")
+
+
+def test_a_kind_that_has_an_exception_is_the_same() -> None:
+    """`api` imports nothing of ours, and so has the code and the status again."""
+    assert UNAVAILABLE.code == BackendUnavailable.code
+    assert UNAVAILABLE.status == BackendUnavailable.status

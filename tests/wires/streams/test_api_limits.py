@@ -1,0 +1,16 @@
+"""What `api/jobs.py` writes again is what the wire has."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from jobwire.api import jobs as api
+from jobwire.job.errors import ContractError
+from jobwire.wires.streams import contract
+
+
+def test_the_words_and_limits_of_the_api_are_those_of_the_wire() -> None:
+    assert set(api.STATUSES) == set(get_args(api.StatusName)) == set(contract.Status)
+    assert api.DEFAULT_QUEUE == contract.DEFAULT_QUEUE
+    violated = api.CONTRACT_VIOLATED
+    assert (violated.code, violated.status) == (ContractError.code, ContractError.status)

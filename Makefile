@@ -18,7 +18,7 @@ SELF   := $(PIP) --no-deps --no-build-isolation --editable .
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test coverage check format lock openapi chaos mutate bench docs docs-check functions clean help
+.PHONY: up test coverage check format lock openapi chaos mutate bench docs docs-check sync-client functions clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -95,6 +95,9 @@ docs: $(VENV)/.docs ## build the documentation and serve it on http://localhost:
 docs-check: $(VENV)/.docs ## run what the documentation says to install, and build its site; some minutes
 	@$(BIN)/python -m tests.support.thirdparty
 	@$(BIN)/python -m pytest tests/docs/check_installs.py tests/docs/check_wheel.py tests/docs/check_site.py -q -p no:randomly $(ARGS)
+
+sync-client: $(VENV)/.dev ## write the sync client anew, after a change of the async one
+	@$(BIN)/python tools/sync_client.py
 
 functions: $(VENV)/.dev ## build the package of the photo bot for cloud functions: dist/jobwire-functions.zip
 	@$(BIN)/python tools/function_package.py $(ARGS)

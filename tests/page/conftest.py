@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobwire.client.queues import Queue
+from jobwire.client import Queue
 from jobwire.objects import BucketConfig
 from tests.page.app import QUEUE
 from tests.page.media import MediaSite

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from jobwire.client.queues import Queue
+from jobwire.client import Queue
 from tests.page.app import QUEUE
 from tests.page.site import PageSite, loaded_files
 from tests.page.test_vendor import FIRST_VISIT_BYTES

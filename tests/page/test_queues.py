@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
+from jobwire.client import Queue
 from jobwire.client.errors import NotFound
-from jobwire.client.queues import Queue
 from jobwire.local import free_port
 from tests.page.app import QUEUE
 from tests.page.site import PageSite, click_text, fill, press, serious_violations, show, until

@@ -18,10 +18,12 @@ Both clients share everything but the socket:
     retry_budget  what is retried, and when; pure
     event_cursor  events of a job, queue or image over any number of connections; pure
     sse           parses Server-Sent Events; pure
-    images        photos: upload, follow, read; image_calls: their plans
-    queues        BullMQ queues: add, follow, administer; queue_calls: their plans,
-                  queue_messages: their bodies
-    aio, sync     execute the plans, and open the event streams
+    image_calls   the same for photos; image_files reads them
+    queue_calls   the same for BullMQ queues; queue_messages has their bodies
+    aio           executes the plans, and opens the event streams; aio_images and aio_queues are
+                  `client.images` and `client.queue(…)`
+    sync          written from the async modules by `make sync-client`, as are sync_images and
+                  sync_queues
     target        finds the gateway
 
 It uses HTTP only; it never connects to Valkey.
@@ -80,9 +82,11 @@ from jobwire.client.queue_messages import (
 
 if TYPE_CHECKING:
     from jobwire.client.aio import AsyncClient
-    from jobwire.client.images import AsyncImages, Images
-    from jobwire.client.queues import AsyncQueue, Queue
+    from jobwire.client.aio_images import AsyncImages
+    from jobwire.client.aio_queues import AsyncQueue
     from jobwire.client.sync import Client
+    from jobwire.client.sync_images import Images
+    from jobwire.client.sync_queues import Queue
 
 __all__ = [
     "AddedToQueue",
@@ -140,11 +144,11 @@ __all__ = [
 # Imported on first use: a program that only catches the errors does not load httpx.
 _MODULES: Final = {
     "AsyncClient": "aio",
-    "AsyncImages": "images",
-    "AsyncQueue": "queues",
+    "AsyncImages": "aio_images",
+    "AsyncQueue": "aio_queues",
     "Client": "sync",
-    "Images": "images",
-    "Queue": "queues",
+    "Images": "sync_images",
+    "Queue": "sync_queues",
 }
 
 

@@ -1,4 +1,4 @@
-"""`AsyncClient`: the client for programs with an event loop."""
+"""`AsyncClient`: submits jobs and watches them, through a gateway."""
 
 import asyncio
 import builtins
@@ -10,10 +10,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 import httpx
 
 from jobwire.client import calls, http
+from jobwire.client.aio_images import AsyncImages
+from jobwire.client.aio_queues import AsyncQueue
 from jobwire.client.calls import ApiRequest, Plan, Reply
 from jobwire.client.errors import ApiError, Unreachable, from_response
 from jobwire.client.event_cursor import EventCursor, JobEventCursor
-from jobwire.client.images import AsyncImages
 from jobwire.client.messages import (
     CancelAnswer,
     CronInfo,
@@ -41,7 +42,6 @@ from jobwire.client.messages import (
 )
 from jobwire.client.queue_calls import QUEUES
 from jobwire.client.queue_messages import QueueStatus, QueueStatusList
-from jobwire.client.queues import AsyncQueue
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find
 from jobwire.task import HasTask

@@ -1,4 +1,5 @@
-"""`Client`: the client for programs without an event loop. Threads may share one."""
+# Written from aio.py by tools/sync_client.py; change that file instead.
+"""`Client`: submits jobs and watches them, through a gateway."""
 
 import builtins
 import time
@@ -12,7 +13,6 @@ from jobwire.client import calls, http
 from jobwire.client.calls import ApiRequest, Plan, Reply
 from jobwire.client.errors import ApiError, Unreachable, from_response
 from jobwire.client.event_cursor import EventCursor, JobEventCursor
-from jobwire.client.images import Images
 from jobwire.client.messages import (
     CancelAnswer,
     CronInfo,
@@ -40,8 +40,9 @@ from jobwire.client.messages import (
 )
 from jobwire.client.queue_calls import QUEUES
 from jobwire.client.queue_messages import QueueStatus, QueueStatusList
-from jobwire.client.queues import Queue
 from jobwire.client.retry_budget import RetryBudget
+from jobwire.client.sync_images import Images
+from jobwire.client.sync_queues import Queue
 from jobwire.client.target import find
 from jobwire.task import HasTask
 
@@ -171,7 +172,7 @@ class Client:
 
     def tasks(self) -> builtins.list[TaskInfo]:
         """Return all known tasks."""
-        return self.execute(calls.fetch, "/v1/tasks", TaskList).tasks
+        return (self.execute(calls.fetch, "/v1/tasks", TaskList)).tasks
 
     def task(self, name: str) -> TaskInfo | None:
         """Return one task, or None if it is unknown."""
@@ -179,14 +180,14 @@ class Client:
 
     def crons(self) -> builtins.list[CronInfo]:
         """Return the cron entries of the workers, with their last and next runs."""
-        return self.execute(calls.fetch, "/v1/crons", CronList).crons
+        return (self.execute(calls.fetch, "/v1/crons", CronList)).crons
 
     def workers(
         self, *, system: str | None = None, wire: str | None = None
     ) -> builtins.list[WorkerInfo]:
         """Return the live workers of all systems, or of one, and their running jobs."""
         path = calls.with_query("/v1/workers", system=system or None, wire=wire or None)
-        return self.execute(calls.fetch, path, WorkerList).workers
+        return (self.execute(calls.fetch, path, WorkerList)).workers
 
     def predictions(self, *, limit: int = 20, after: str = "") -> PredictionPage:
         """Return a page of the photo bot's tasks, in the order of their ids."""
@@ -213,12 +214,12 @@ class Client:
 
     def bullmq_queues(self) -> builtins.list[QueueStatus]:
         """Return the BullMQ queues of the gateway."""
-        return self.execute(calls.fetch, QUEUES, QueueStatusList).queues
+        return (self.execute(calls.fetch, QUEUES, QueueStatusList)).queues
 
     def failures(self, *, hours: int = 24) -> builtins.list[FailureInfo]:
         """Return the failed jobs of the last hours (at most 24), grouped by kind."""
         path = calls.with_query("/v1/failures", hours=hours)
-        return self.execute(calls.fetch, path, FailureList).failures
+        return (self.execute(calls.fetch, path, FailureList)).failures
 
     def search(self, text: str) -> SearchAnswer:
         """Find jobs by id, by idempotency key, or by a part of the id or task."""
@@ -227,7 +228,7 @@ class Client:
 
     def queues(self) -> builtins.list[JobQueueInfo]:
         """Return the queues of jobs, the default one first."""
-        return self.execute(calls.fetch, calls.QUEUES, JobQueueList).queues
+        return (self.execute(calls.fetch, calls.QUEUES, JobQueueList)).queues
 
     def pause_queue(self, name: str) -> PauseAnswer:
         """Let workers start no job of a queue; running jobs continue, and new ones wait."""
@@ -266,7 +267,10 @@ class Client:
                 step = plan.send(reply)
             except StopIteration as done:
                 return done.value
-            reply = self._send(step) if isinstance(step, ApiRequest) else time.sleep(step.seconds)
+            if isinstance(step, ApiRequest):
+                reply = self._send(step)
+            else:
+                reply = time.sleep(step.seconds)
 
     def _send(self, request: ApiRequest) -> Reply:
         try:
@@ -298,7 +302,8 @@ class Client:
                         return
                     if response.status_code == 200:
                         for chunk in response.iter_bytes():
-                            yield from cursor.feed(chunk)
+                            for event in cursor.feed(chunk):
+                                yield event
                             if cursor.finished:
                                 return
                         cursor.closed()

@@ -1,0 +1,54 @@
+# Written from aio_images.py by tools/sync_client.py; change that file instead.
+"""`client.images`: photos uploaded, followed and read."""
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from jobwire.client import image_calls, image_files
+from jobwire.client.event_cursor import ImageEventCursor
+from jobwire.client.image_calls import Image, ImagePage, ImageProgress
+from jobwire.client.image_files import PhotoSource
+
+if TYPE_CHECKING:
+    from jobwire.client.sync import Client
+
+
+class Images:
+    """`with Client() as client: image = client.images.publish("a.jpg")`."""
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+
+    def put(self, photo: PhotoSource, *, content_type: str | None = None) -> str:
+        """Upload a photo; returns its id once it is accepted."""
+        body, kind, name = image_files.read(photo, content_type)
+        return self._client.execute(image_calls.put, body, kind, name)
+
+    def publish(
+        self, photo: PhotoSource, *, content_type: str | None = None, timeout_s: float | None = None
+    ) -> Image:
+        """Upload a photo and wait until it is ready; raises ImageFailed or TimedOut."""
+        image_id = self.put(photo, content_type=content_type)
+        return self.wait(image_id, timeout_s)
+
+    def get(self, image_id: str) -> Image:
+        """Return the image as it is now."""
+        return self._client.execute(image_calls.get, image_id)
+
+    def wait(self, image_id: str, timeout_s: float | None = None) -> Image:
+        """Wait until the image is ready; raises ImageFailed or TimedOut."""
+        return self._client.execute(image_calls.wait, image_id, timeout_s)
+
+    def list(self, *, limit: int | None = None, cursor: str | None = None) -> ImagePage:
+        """Return a page of images, newest first; its `cursor` is for the next page."""
+        return self._client.execute(image_calls.list_images, limit, cursor)
+
+    def delete(self, image_id: str) -> None:
+        """Delete the image in all its versions; one that is in work is canceled."""
+        self._client.execute(image_calls.delete_image, image_id)
+
+    def events(self, image_id: str) -> Generator[ImageProgress]:
+        """Yield the states of an image until it is ready or has failed, over any number of lost
+        connections; a state that was seen is not repeated."""
+        path = f"{image_calls.image_path(image_id)}/events"
+        return self._client.follow(path, ImageEventCursor())

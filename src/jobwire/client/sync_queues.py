@@ -1,0 +1,155 @@
+# Written from aio_queues.py by tools/sync_client.py; change that file instead.
+"""`client.queue("mail")`: a BullMQ queue through the gateway."""
+
+import builtins
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from jobwire.client import calls, queue_calls
+from jobwire.client.event_cursor import QueueEventCursor
+from jobwire.client.queue_messages import (
+    AddedToQueue,
+    CancelResult,
+    FlowIds,
+    FlowInfo,
+    QueueEventInfo,
+    QueueJobChange,
+    QueueJobInfo,
+    QueueJobPage,
+    QueueLogPage,
+    QueueStatus,
+    SchedulerPage,
+    SchedulerSet,
+)
+from jobwire.job.messages import Json
+
+if TYPE_CHECKING:
+    from jobwire.client.sync import Client
+
+
+class Queue:
+    """`with Client() as client: client.queue("mail").add("send", {"to": "a"})`."""
+
+    def __init__(self, client: "Client", name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def status(self) -> QueueStatus:
+        """Return the queue as it is now."""
+        path = queue_calls.queue_path(self.name)
+        return self._client.execute(calls.fetch, path, QueueStatus)
+
+    def add(
+        self, name: str, data: Json = None, opts: Mapping[str, object] | None = None
+    ) -> AddedToQueue:
+        """Add a job; `opts` has BullMQ's names, as `{"attempts": 3, "delay": 1000}`."""
+        job = {"name": name, "data": {} if data is None else data, "opts": dict(opts or {})}
+        (added,) = self.add_many([job])
+        return added
+
+    def add_many(self, jobs: Sequence[Mapping[str, object]]) -> builtins.list[AddedToQueue]:
+        """Add jobs with `name`, `data` and `opts`, all or none."""
+        return self._client.execute(queue_calls.add, self.name, jobs)
+
+    def jobs(
+        self, state: str = "waiting", *, first: int = 0, limit: int | None = None
+    ) -> QueueJobPage:
+        """Return a page of the jobs in a state."""
+        return self._client.execute(queue_calls.list_jobs, self.name, state, first, limit)
+
+    def job(self, job_id: str) -> QueueJobInfo:
+        """Return a job as it is now; raises NoSuchJob."""
+        return self._client.execute(queue_calls.get, self.name, job_id)
+
+    def wait(self, job_id: str, timeout_s: float | None = None) -> QueueJobInfo:
+        """Wait until a job has completed or failed; raises TimedOut."""
+        return self._client.execute(queue_calls.wait, self.name, job_id, timeout_s)
+
+    def logs(self, job_id: str, *, first: int = 0) -> QueueLogPage:
+        """Return lines of a job's log, the oldest first."""
+        return self._client.execute(queue_calls.logs, self.name, job_id, first)
+
+    def retry(self, job_id: str) -> QueueJobChange:
+        """Run a failed or completed job again."""
+        return self._client.execute(queue_calls.change, self.name, job_id, "retry")
+
+    def promote(self, job_id: str) -> QueueJobChange:
+        """Let a delayed job run as soon as a worker is free."""
+        return self._client.execute(queue_calls.change, self.name, job_id, "promote")
+
+    def cancel(self, job_id: str) -> CancelResult:
+        """Remove a job that waits; stop one that runs, which then fails as `canceled`."""
+        return self._client.execute(queue_calls.cancel, self.name, job_id)
+
+    def delete(self, job_id: str) -> None:
+        """Delete a job with its children; one that runs is canceled."""
+        self._client.execute(queue_calls.delete_job, self.name, job_id)
+
+    def pause(self) -> bool:
+        """Let no worker of any program start another job."""
+        return self._client.execute(queue_calls.set_paused, self.name, "pause")
+
+    def resume(self) -> bool:
+        """Let workers start jobs again."""
+        return self._client.execute(queue_calls.set_paused, self.name, "resume")
+
+    def drain(self, *, delayed: bool = False) -> int:
+        """Delete all jobs that wait, and the delayed ones if asked; how many."""
+        return self._client.execute(queue_calls.affect, self.name, "drain", delayed=delayed)
+
+    def clean(self, state: str = "completed", *, grace_ms: int = 0, limit: int = 0) -> int:
+        """Delete the jobs of a state that are older than `grace_ms`; how many."""
+        return self._client.execute(
+            queue_calls.affect, self.name, "clean", state=state, grace_ms=grace_ms, limit=limit
+        )
+
+    def retry_all(self, state: Literal["failed", "completed"] = "failed") -> int:
+        """Run all failed jobs again, or all completed ones; how many."""
+        return self._client.execute(queue_calls.affect, self.name, "retry", state=state)
+
+    def promote_all(self) -> int:
+        """Let all delayed jobs run as soon as workers are free; how many."""
+        return self._client.execute(queue_calls.affect, self.name, "promote")
+
+    def obliterate(self, *, force: bool = False) -> int:
+        """Delete the queue with everything in it; how many jobs. `force`: also while workers run
+        its jobs."""
+        return self._client.execute(queue_calls.affect, self.name, "obliterate", force=force)
+
+    def add_flow(self, flow: Mapping[str, object]) -> FlowIds:
+        """Add a tree of jobs, all or none: `{"name", "queueName", "data", "opts", "children"}` as
+        in BullMQ. A job without `queueName` is of its parent's queue."""
+        return self._client.execute(queue_calls.add_flow, self.name, flow)
+
+    def flow(self, job_id: str, *, depth: int | None = None, width: int | None = None) -> FlowInfo:
+        """Return a job with its parent and the tree of its children."""
+        return self._client.execute(queue_calls.get_flow, self.name, job_id, depth, width)
+
+    def schedulers(self, *, first: int = 0, limit: int | None = None) -> SchedulerPage:
+        """Return a page of the queue's schedulers with their next runs."""
+        return self._client.execute(queue_calls.list_schedulers, self.name, first, limit)
+
+    def set_scheduler(
+        self,
+        scheduler_id: str,
+        repeat: Mapping[str, object],
+        name: str = "",
+        data: Json = None,
+        opts: Mapping[str, object] | None = None,
+    ) -> SchedulerSet:
+        """Set a scheduler; `repeat` has BullMQ's names, as `{"every": 60000}` or
+        `{"pattern": "0 3 * * *", "tz": "Europe/Berlin"}`."""
+        body = {"repeat": dict(repeat), "name": name, "data": data, "opts": dict(opts or {})}
+        return self._client.execute(queue_calls.set_scheduler, self.name, scheduler_id, body)
+
+    def remove_scheduler(self, scheduler_id: str) -> None:
+        """Remove a scheduler and its delayed job; raises NotFound."""
+        self._client.execute(queue_calls.remove_scheduler, self.name, scheduler_id)
+
+    def events(
+        self, job_id: str | None = None, *, after: str | None = None
+    ) -> Generator[QueueEventInfo]:
+        """Yield what happens on the queue, from now or after the event with this id, over any
+        number of lost connections; of a job all its events, until it has ended."""
+        cursor = QueueEventCursor(after, of_job=job_id is not None)
+        return self._client.follow(queue_calls.events_path(self.name, job_id), cursor)

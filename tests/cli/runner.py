@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -14,10 +15,10 @@ from typing import Any, Final, Self
 import httpx
 import psutil
 
-from tests.cli.fork_server import ForkServer
 from tests.support import Program, wait_until_sync
+from tests.support.program import fork_server
 
-_fork_server: Final = ForkServer()
+_TIMEOUT_S: Final = 60
 
 
 def clean_env(**variables: str) -> dict[str, str]:
@@ -31,21 +32,28 @@ def jobwire(
     *arguments: str, cwd: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
+    command = [sys.executable, "-m", "jobwire", *arguments]
     variables = clean_env(**(env or {}))
-    # What Python itself reads at its start needs a start.
-    if not any(name.startswith("PYTHON") for name in env or {}):
-        done = _fork_server.run(arguments, cwd, variables, timeout_s=60)
-        if done is not None:
-            return done
-    return subprocess.run(
-        [sys.executable, "-m", "jobwire", *arguments],
-        cwd=cwd,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
+        if fork_server.can_start(variables):
+            files = (out.file.fileno(), err.file.fileno())
+            program = fork_server.start(arguments, cwd, variables, *files)
+            code = program.wait(_TIMEOUT_S)
+            if code is None:
+                program.kill()
+                raise subprocess.TimeoutExpired(command, _TIMEOUT_S)
+        else:
+            code = subprocess.run(
+                command,
+                cwd=cwd,
+                env=variables,
+                stdout=out.file,
+                stderr=err.file,
+                timeout=_TIMEOUT_S,
+                check=False,
+            ).returncode
+        text = [Path(file.name).read_text() for file in (out, err)]
+    return subprocess.CompletedProcess(command, code, *text)
 
 
 def is_gone(pid: int) -> bool:

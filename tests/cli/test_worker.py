@@ -170,7 +170,7 @@ async def test_o03_the_password_is_not_on_the_command_line(
     url = f"valkey://jobwire@{valkey.address}/0"
     words = ("-m", "jobwire", "worker", "shop", "--valkey", url)
     file = ("--valkey-password-file", str(secret))
-    with Program(*words, *file, env=clean_env(), cwd=shop) as program:
+    with Program(*words, *file, env=clean_env(), cwd=shop, cold=True) as program:
         await asyncio.to_thread(program.wait_for_line, "worker with")
         command = psutil.Process(program.pid).cmdline()
         assert "--valkey-password-file" in command

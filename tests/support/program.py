@@ -15,13 +15,20 @@ from pathlib import Path
 from typing import Final, Self
 
 from jobwire.spawn import ChildProcess, spawn
+from tests.support.fork_server import ForkedProgram, ForkServer
 from tests.support.wait import DEADLINE_S, wait_until_sync
 
 ROOT: Final = Path(__file__).parents[2]
+_JOBWIRE: Final = [sys.executable, "-m", "jobwire"]
+fork_server: Final = ForkServer()
 
 
 class Program:
-    """One Python program: `Program("-m", "jobwire", "worker")` or `Program.script(source)`."""
+    """One Python program: `Program("-m", "jobwire", "worker")` or `Program.script(source)`.
+
+    `jobwire` is a fork of a process that has loaded it, see `fork_server`; tests whose subject is
+    the start pass `cold`.
+    """
 
     def __init__(
         self,
@@ -29,17 +36,24 @@ class Program:
         env: Mapping[str, str] | None = None,
         cwd: Path = ROOT,
         command: Sequence[str | Path] | None = None,
+        cold: bool = False,
     ) -> None:
         self._output = tempfile.NamedTemporaryFile(prefix="program-", suffix=".log")  # noqa: SIM115 - lives as long as we do
         variables = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
-        self._child: ChildProcess = spawn(
-            command if command is not None else [sys.executable, *arguments],
-            env=variables,
-            cwd=cwd,
-            stdout=self._output.file.fileno(),
-            stderr=self._output.file.fileno(),
-            last_signal=signal.SIGKILL,
-        )
+        words = [*map(str, command if command is not None else [sys.executable, *arguments])]
+        output = self._output.file.fileno()
+        self._child: ChildProcess | ForkedProgram
+        if words[:3] == _JOBWIRE and not cold and fork_server.can_start(variables):
+            self._child = fork_server.start(words[3:], cwd, variables, output, output)
+        else:
+            self._child = spawn(
+                words,
+                env=variables,
+                cwd=cwd,
+                stdout=output,
+                stderr=output,
+                last_signal=signal.SIGKILL,
+            )
 
     @classmethod
     def script(

@@ -77,6 +77,8 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	  $(BIN)/python -m pytest tests/interop/test_bullmq_chaos.py -q -s
 	@test -n "$(ARGS)" || JOBWIRE_BULLMQ_EXAMPLES=$${JOBWIRE_BULLMQ_EXAMPLES:-150} \
 	  $(BIN)/python -m pytest tests/interop/test_bullmq_sequences.py -q -n 2 --timeout=600
+	@test -n "$(ARGS)" || PAGE_BOTH_THEMES=$${PAGE_BOTH_THEMES:-1} \
+	  $(BIN)/python -m pytest tests/page -k "accessible or axe" -q
 	@test -n "$(ARGS)" || OPENAPI_EXAMPLES=$${OPENAPI_EXAMPLES:-30} \
 	  $(BIN)/python -m pytest tests/contracts/test_jobs_http_schemathesis.py -q --timeout=600
 

@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 from typing import Final
 
+import pytest
+
 from tests.page.media import MediaSite, choose_files, drop_file
-from tests.page.site import PageSite, click_text, press, serious_violations, show, until
+from tests.page.site import (
+    PageSite,
+    again_in_the_other_theme,
+    click_text,
+    press,
+    serious_violations,
+    show,
+    until,
+)
 from tests.support import Fresh, clause, wait_until_sync
 from tests.support.browser import PHONE, Browser, Page
 from tests.wires.images.site import plain_photo, portrait
 from tests.wires.predictions.site import png
 
+# One browser and one site for all tests of the page.
+pytestmark = pytest.mark.xdist_group("page")
 HOSTILE: Final = "<img src=x onerror='window.hacked=1'><script>window.hacked=1<"
 NOT_HACKED: Final = "!window.hacked && !document.querySelector('#root script, #root [onerror]')"
 SHOWN: Final = "document.querySelector('.shown img.pic')?.naturalWidth > 100"
@@ -262,7 +274,7 @@ def test_o04_media_screens_are_accessible_and_fit_a_phone(
         for route, shown in routes:
             show(page, media.url, route, shown)
             assert serious_violations(page) == [], route
-        for route, shown in routes[1:]:
+        for route, shown in again_in_the_other_theme(routes[1:]):
             page.run("flipTheme()")
             show(page, media.url, route, shown)
             assert serious_violations(page, ("color-contrast",)) == [], f"{route}, other theme"

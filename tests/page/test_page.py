@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from typing import Final
 
+import pytest
+
 from jobwire.client import NewJob
 from tests.page.site import (
     PageSite,
+    again_in_the_other_theme,
     click_text,
     fill,
     press,
@@ -18,6 +21,8 @@ from tests.page.site import (
 from tests.support import Fresh, clause, wait_until_sync
 from tests.support.browser import PHONE, Browser, Page
 
+# One browser and one site for all tests of the page.
+pytestmark = pytest.mark.xdist_group("page")
 HOSTILE: Final = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
 NOT_HACKED: Final = "!window.hacked && !document.querySelector('#root img, #root script')"
 MANY: Final = 400
@@ -424,7 +429,7 @@ def test_o04_axe_finds_nothing_serious(site: PageSite, browser: Browser, fresh: 
         ):
             show(page, site.url, route, shown)
             assert serious_violations(page) == [], route
-            if route in ("#/", "#/workers"):
+            if route in again_in_the_other_theme(("#/", "#/workers")):
                 page.run("flipTheme()")
                 assert serious_violations(page, ("color-contrast",)) == [], f"{route}, other theme"
         press(page, "n")

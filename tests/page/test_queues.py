@@ -14,12 +14,23 @@ from jobwire.client import Queue
 from jobwire.client.errors import NotFound
 from jobwire.local import free_port
 from tests.page.app import QUEUE
-from tests.page.site import PageSite, click_text, fill, press, serious_violations, show, until
+from tests.page.site import (
+    PageSite,
+    again_in_the_other_theme,
+    click_text,
+    fill,
+    press,
+    serious_violations,
+    show,
+    until,
+)
 from tests.support import Fresh, clause
 from tests.support.browser import PHONE, Browser, Page
 from tests.support.thirdparty import NODE, NotInstalled, node_packages
 from tests.support.wait import wait_until_sync
 
+# One browser and one site for all tests of the page.
+pytestmark = pytest.mark.xdist_group("page")
 HOSTILE: Final = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
 NOT_HACKED: Final = "!window.hacked && !document.querySelector('#root img, #root script')"
 ONE_QUEUE: Final = f"#/jobs?wire=bullmq&queue={QUEUE}"
@@ -405,7 +416,7 @@ def _screens(films: Queue, site: PageSite, word: str) -> list[tuple[str, str]]:
 def test_o04_queue_screens_are_accessible_and_fit_a_phone(
     site: PageSite, films: Queue, browser: Browser, fresh: Fresh
 ) -> None:
-    """Nothing serious for axe in both themes; on a phone no sideways scroll and large targets."""
+    """Nothing serious for axe; on a phone no sideways scroll and large targets."""
     screens = _screens(films, site, fresh("word"))
     with browser.page() as page:
         for route, shown in screens:
@@ -414,9 +425,10 @@ def test_o04_queue_screens_are_accessible_and_fit_a_phone(
                 show(page, site.url, route, shown)
                 assert serious_violations(page) == [], route
         page.run("flipTheme()")
-        for route, shown in screens[:2]:
+        for route, shown in again_in_the_other_theme(screens[:2]):
             show(page, site.url, route, shown)
             assert serious_violations(page, ("color-contrast",)) == [], f"{route}, other theme"
+        show(page, site.url, *screens[1])
         press(page, "n")
         page.until_text("dialog", "Add a job")
         until(page, "!document.querySelector('dialog').getAnimations().length", "the open sheet")

@@ -25,6 +25,8 @@ from tests.cli.runner import Up, clean_env, is_gone, jobwire
 from tests.support import clause, wait_until_sync
 
 PARTS = {"gateway", "valkey", "s3", "worker"}
+# The tests of the program that is started once.
+shared = pytest.mark.xdist_group("up")
 
 
 def plain(up: Up) -> Redis:
@@ -40,6 +42,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield program.wait_until_up()
 
 
+@shared
 @clause("O-9")
 def test_o09_every_operation_has_a_written_summary(up: Up) -> None:
     document = httpx.get(f"{up.url}/openapi.json", trust_env=False, timeout=60).json()
@@ -54,6 +57,7 @@ def test_o09_every_operation_has_a_written_summary(up: Up) -> None:
         assert not each["summary"].endswith("."), each["summary"]
 
 
+@shared
 @clause("O-1", "O-7", "O-12")
 def test_readyz_lists_each_part(up: Up) -> None:
     status, parts = up.ready()
@@ -63,6 +67,7 @@ def test_readyz_lists_each_part(up: Up) -> None:
     assert httpx.get(f"{up.url}/version", trust_env=False).json()["version"] == __version__
 
 
+@shared
 @clause("O-1")
 def test_the_endpoints_file_is_complete_and_private(up: Up) -> None:
     file = up.data_dir / "endpoints.json"
@@ -79,6 +84,7 @@ def test_the_endpoints_file_is_complete_and_private(up: Up) -> None:
         assert not is_gone(pid)
 
 
+@shared
 @clause("O-12")
 def test_clients_find_it_by_the_endpoints_file_or_a_variable(up: Up) -> None:
     found = endpoints.find(up.data_dir, {})
@@ -91,6 +97,7 @@ def test_clients_find_it_by_the_endpoints_file_or_a_variable(up: Up) -> None:
     assert up.endpoints()["http"] in jobwire(cwd=up.cwd).stdout
 
 
+@shared
 @clause("O-12")
 def test_o12_it_is_found_from_subfolders(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
     below = up.cwd / "src" / "shop"
@@ -107,6 +114,7 @@ def test_o12_it_is_found_from_subfolders(up: Up, monkeypatch: pytest.MonkeyPatch
     assert endpoints.nearest(Path(".jobwire")) == up.cwd / ".jobwire", "others may write that one"
 
 
+@shared
 @clause("O-1")
 def test_everything_listens_on_loopback_only(up: Up) -> None:
     listening = [
@@ -119,6 +127,7 @@ def test_everything_listens_on_loopback_only(up: Up) -> None:
     assert set(listening) == {"127.0.0.1"}
 
 
+@shared
 @clause("O-1")
 def test_a_second_start_on_the_same_data_is_refused(up: Up) -> None:
     done = jobwire("up", "--port", "0", cwd=up.cwd)
@@ -322,6 +331,7 @@ def test_a_wrong_password_is_one_line_and_no_files(tmp_path: Path, valkey: Local
     assert not (tmp_path / ".jobwire" / "endpoints.json").exists()
 
 
+@shared
 @clause("O-7")
 def test_the_doctor_finds_no_fault_in_the_running_program(up: Up) -> None:
     done = jobwire("doctor", cwd=up.cwd)

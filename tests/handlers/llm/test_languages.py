@@ -28,6 +28,7 @@ def test_j50_sentences_of_other_scripts_are_split(language: str) -> None:
 
 
 @clause("J-50")
+@pytest.mark.xdist_group("local-model")
 async def test_j50_a_plan_may_be_in_another_script(local: Bench, local_models: Models) -> None:
     """The grammar accepts it; the small model's text is not checked."""
     result = (await local.run("plan", {"goal": "Испечь хлеб", "max_steps": 2})).result

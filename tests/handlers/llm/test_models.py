@@ -24,6 +24,8 @@ from tests.handlers.llm.instrumented_model import models_of
 from tests.handlers.llm.recorder import Bench
 from tests.support import Program, clause
 
+# One process loads the local model for all of these.
+pytestmark = pytest.mark.xdist_group("local-model")
 HI = {"prompt": "Hi", "max_tokens": 4}
 
 

@@ -106,6 +106,7 @@ async def test_j50_reading_a_long_prompt_reports_progress(bench_at: BenchAt) -> 
 
 
 @clause("J-50")
+@pytest.mark.xdist_group("local-model")
 async def test_j50_the_local_model_reports_prompt_progress(local: Bench) -> None:
     prompt = "The quick brown fox jumps over the lazy dog. " * 28
     record = await local.run("chat", {"prompt": prompt, "max_tokens": 4})

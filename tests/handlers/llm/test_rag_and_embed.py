@@ -21,6 +21,8 @@ from tests.handlers.llm.recorder import Bench
 from tests.handlers.llm.upstream import Upstream, answers, refuses, says, vectors
 from tests.support import clause
 
+# One process loads the local model for all of these.
+pytestmark = pytest.mark.xdist_group("local-model")
 PAPERS = ["The pump is blue. It is heavy.", {"id": "b", "text": "The warranty lasts 24 months."}]
 NEAR, FAR, NOWHERE = (1.0, 0.1), (0.5, 0.5), (0.0, 1.0)
 

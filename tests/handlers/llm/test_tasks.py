@@ -14,6 +14,8 @@ import pytest
 from tests.handlers.llm.recorder import Bench
 from tests.support import clause
 
+# One process loads the local model for all of these.
+pytestmark = pytest.mark.xdist_group("local-model")
 SURE = {"temperature": 0}
 """A server's default temperature may be random."""
 MANUAL = [

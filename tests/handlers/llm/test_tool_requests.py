@@ -15,6 +15,8 @@ from tests.handlers.llm.recorder import Bench
 from tests.handlers.llm.tool_requests import REQUESTS, TOOLS, ToolRequest
 from tests.support import clause
 
+# One process loads the local model for all of these.
+pytestmark = pytest.mark.xdist_group("local-model")
 NOTHING = ("tool_no_match", "tool_bad_arguments")
 PAGE = Path(__file__).parents[3] / "docs/tasks.md"
 

@@ -22,6 +22,9 @@ from tests.handlers.llm.recorder import Bench
 from tests.handlers.llm.upstream import Act, Upstream, says
 from tests.support import clause, wait_until
 
+# One process loads the local model for all of these.
+pytestmark = pytest.mark.xdist_group("local-model")
+
 Unit = Literal["celsius", "fahrenheit"]
 
 

@@ -1,8 +1,11 @@
-"""J-34, J-39: a foreign worker that reports or updates its job is alive, and keeps it."""
+"""J-34, J-39: a foreign worker that reports or updates its job is alive, and keeps it.
+
+Deliveries, updates and events are made older by command, as the time that they are compared with is
+the server's; only the last sign grows old by itself.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -19,6 +22,7 @@ from tests.support.streams import StreamsLab
 KEYS = StreamsKeys()
 JOB = "theirs"
 IDLE_S = 2.0
+LONG_MS = int(4 * IDLE_S * 1000)
 Sign = Callable[[Raw], object]
 
 
@@ -29,6 +33,15 @@ def update(raw: Raw) -> None:
 def report(raw: Raw) -> None:
     event = {"type": "progress", "ts": str(raw.now_ms()), "step": "theirs", "data": "{}"}
     raw.add(KEYS.events(JOB), event)
+
+
+def grown_old(raw: Raw) -> None:
+    """Make the event of the submission older than the idle limit; the update is."""
+    (event,) = raw.entries(KEYS.events(JOB))
+    raw.delete(KEYS.events(JOB))
+    pairs = [part for pair in event[1].items() for part in pair]
+    raw.call("XADD", KEYS.events(JOB), f"{raw.now_ms() - LONG_MS}-1", *pairs)
+    raw.expire(KEYS.events(JOB), 600)
 
 
 SIGNS = [pytest.param(update, id="updated_ts"), pytest.param(report, id="event")]
@@ -54,15 +67,14 @@ async def test_j34_a_foreign_worker_that_reports_keeps_its_job(
         entry = foreign_job(raw, JOB)
         assert raw.read(KEYS.queue, "foreign-1") == [entry]
         raw.call("HSET", KEYS.job(JOB), "status", "running")
-        until_s = time.monotonic() + 2 * IDLE_S
-
-        async def reported_long_enough() -> bool:
+        grown_old(raw)
+        for idle_ms in (1500 * IDLE_S, 2500 * IDLE_S, LONG_MS):
             sign(raw)
+            # The delivery is so old from here on; its worker and its number stay.
+            claim = ("XCLAIM", KEYS.queue, "workers", "foreign-1", 0, entry, "IDLE", int(idle_ms))
+            raw.call(*claim, "JUSTID")
             assert await reclaim(worker) == []
             assert await lab.maintain("reclaim") == 0
-            return time.monotonic() > until_s
-
-        await wait_until(reported_long_enough, "twice the idle limit to pass")
         assert raw.pending(KEYS.queue) == {entry: "foreign-1"}
         (leased,) = await wait_until(
             lambda: reclaim(worker), "the job of a worker that does not renew"
@@ -83,14 +95,10 @@ async def test_j42_a_foreign_worker_that_acknowledged_early_and_reports_keeps_it
         assert raw.read(KEYS.queue, "foreign-1") == [entry]
         raw.call("HSET", KEYS.job(JOB), "status", "running")
         raw.call("XACK", KEYS.queue, "workers", entry)
-        until_s = time.monotonic() + 2 * IDLE_S
-
-        async def reported_long_enough() -> bool:
+        grown_old(raw)
+        for _ in range(3):
             sign(raw)
             assert await lab.maintain("reconcile") == 0
-            return time.monotonic() > until_s
-
-        await wait_until(reported_long_enough, "twice the idle limit to pass")
         await wait_until(
             lambda: lab.maintain("reconcile"), "the job of a worker that does not renew"
         )

@@ -67,7 +67,7 @@ async def test_j34_a_stall_of_the_server_takes_no_job_from_a_live_worker(
 
         async with site.survivor():
             for _ in range(3):
-                await stall(own_valkey, 4.0)
+                await stall(own_valkey, 2.5)
                 await wait_until(renewed, "the leases to be renewed")
             site.gate.touch()
             await site.until_all(jobs, "done")

@@ -8,8 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from jobwire.client import Queue
 from jobwire.client.errors import NotFound
 from jobwire.local import free_port
@@ -17,7 +15,7 @@ from tests.page.app import QUEUE
 from tests.page.site import PageSite, click_text, fill, press, serious_violations, show, until
 from tests.support import Fresh, clause
 from tests.support.browser import PHONE, Browser, Page
-from tests.support.thirdparty import NODE, NotInstalled, node_packages
+from tests.support.thirdparty import NODE, node_packages
 from tests.support.wait import wait_until_sync
 
 HOSTILE: Final = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
@@ -44,10 +42,7 @@ def pick(page: Page, job_id: str) -> None:
 
 def node_jobs(site: PageSite, word: str) -> dict[str, str]:
     """Let npm BullMQ add a flow, a scheduler and a job."""
-    try:
-        packages = node_packages()
-    except NotInstalled as error:
-        pytest.skip(f"npm BullMQ cannot be installed here: {error}")
+    packages = node_packages()
     script = Path(__file__).with_name("producer.js")
     url = site.fleet.valkey.url.replace("valkey://", "redis://")
     command = [str(NODE), str(script), str(packages), url, QUEUE, word]

@@ -15,10 +15,13 @@ LOCKED := $(PIP) --require-hashes --no-deps
 # The build backend is among the locked packages.
 SELF   := $(PIP) --no-deps --no-build-isolation --editable .
 
+# Three test processes a core (JOBWIRE_TEST_WORKERS), the longest tests first: tests/support/distribution.py.
+PYTEST := $(BIN)/python -m pytest -n auto --dist=loadgroup
+
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test coverage check format lock openapi chaos mutate bench docs docs-check sync-client functions clean help
+.PHONY: up test quick durations coverage check format lock openapi chaos mutate bench docs docs-check sync-client functions clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -29,16 +32,24 @@ up: $(VENV)/.up ## run everything on this machine; pass options with ARGS="--por
 
 test: $(VENV)/.dev ## run the tests; choose some with ARGS="tests/valkey -k cancel"
 	@$(BIN)/python -m tests.support.thirdparty
-	@$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n $${JOBWIRE_TEST_WORKERS:-4} --dist=worksteal --durations=15)
+	@$(PYTEST) $(or $(ARGS),--durations=15)
 
-coverage: $(VENV)/.dev ## the same with the lines that no test reaches; slower
+quick: $(VENV)/.dev ## the tests that take less than half a second each: about a minute
+	@$(PYTEST) --quick $(ARGS)
+
+durations: $(VENV)/.dev ## run the tests and write tests/durations.json anew, which decides about their order
 	@$(BIN)/python -m tests.support.thirdparty
-	@$(BIN)/python -m pytest -n $${JOBWIRE_TEST_WORKERS:-4} --dist=worksteal --cov --cov-report=term
+	@$(PYTEST) --write-durations
 
-check: $(VENV)/.dev ## format, lint and types; warnings are errors
+coverage: $(VENV)/.dev ## the same as test, with the lines that no test reaches; slower
+	@$(BIN)/python -m tests.support.thirdparty
+	@$(PYTEST) --cov --cov-report=term
+
+check: $(VENV)/.dev ## format, lint and types; warnings are errors, words are hints
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/basedpyright
+	@$(BIN)/python -m tools.word_hints
 
 format: $(VENV)/.dev ## put the code into the house format
 	@$(BIN)/ruff format .
@@ -82,7 +93,7 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	@test -n "$(ARGS)" || OPENAPI_EXAMPLES=$${OPENAPI_EXAMPLES:-30} \
 	  $(BIN)/python -m pytest tests/contracts/test_jobs_http_schemathesis.py -q --timeout=600
 
-mutate: $(VENV)/.dev ## break the product on purpose, one replacement at a time; each must turn its test red
+mutate: $(VENV)/.dev ## break copies of the product on purpose; each mutation must turn its test red
 	@$(BIN)/python -m tests.mutations $(ARGS)
 
 bench: $(VENV)/.bench ## measure, beside the peers of the field

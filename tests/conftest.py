@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import signal
 from collections.abc import Generator
@@ -12,8 +14,10 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.clauses import proved_clauses, report, written_clauses
 from tests.support.seconds import Seconds, is_whole_suite
+from tests.support.thirdparty import NotInstalled
 
 pytest_plugins = [
+    "tests.support.distribution",
     "tests.support.watchdog",
     "tests.support.fixtures",
     "tests.support.shared_server",
@@ -23,6 +27,10 @@ pytest_plugins = [
     "tests.fleet.fixtures",
     "tests.standins.cog",
 ]
+
+# Collecting makes some hundred thousand objects that live until the end: not worth a search for
+# garbage, neither now nor in any later one.
+gc.disable()
 
 # No deadline per example: a busy machine must not fail a test.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -55,6 +63,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     f"{item.nodeid} claims {', '.join(unknown)}, which is in no page of "
                     "docs/contracts; add the clause there or correct the test"
                 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    with _skipped_where_not_installed():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    with _skipped_where_not_installed():
+        return (yield)
+
+
+@contextlib.contextmanager
+def _skipped_where_not_installed() -> Generator[None]:
+    try:
+        yield
+    except NotInstalled as error:
+        pytest.skip(f"it cannot be installed here: {error}")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,6 +17,7 @@ ROOT: Final = Path(__file__).parent.parent
 # Pages outside of `docs/`; their place in the site is their place in the project.
 OUTSIDE: Final = (
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "deploy/README.md",
     "deploy/functions/README.md",
     "deploy/systemd/README.md",

@@ -23,7 +23,7 @@ from tests.cli.runner import clean_env
 from tests.e2e.compose import COMPOSE, read_services
 from tests.support import clause
 from tests.support.program import ROOT
-from tests.support.thirdparty import NotInstalled, deploy_checkers
+from tests.support.thirdparty import deploy_checkers
 
 DOCKERFILE: Final = ROOT / "deploy" / "Dockerfile"
 HASH: Final = "sha256:" + "0" * 64
@@ -74,7 +74,7 @@ def test_o8_a_profile_has_what_its_services_need(profile: str, services: dict[st
 
 @clause("O-8")
 def test_o8_the_file_fits_the_compose_specification(services: dict[str, Any]) -> None:
-    schemas = _checkers() / "check_jsonschema" / "builtin_schemas" / "vendor"
+    schemas = deploy_checkers() / "check_jsonschema" / "builtin_schemas" / "vendor"
     validator = jsonschema_rs.validator_for(json.loads((schemas / "compose-spec.json").read_text()))
     file = yaml.safe_load(COMPOSE.read_text())
     faults = [
@@ -89,7 +89,7 @@ def test_o8_the_file_fits_the_compose_specification(services: dict[str, Any]) ->
 @clause("O-8")
 def test_o8_the_dockerfile_is_valid() -> None:
     done = subprocess.run(
-        [_checkers() / "bin" / "hadolint", DOCKERFILE],
+        [deploy_checkers() / "bin" / "hadolint", DOCKERFILE],
         capture_output=True,
         text=True,
         timeout=60,
@@ -177,10 +177,3 @@ def test_o8_names_and_ports_are_those_of_the_messaging_plan(services: dict[str, 
             is_one_shot = needed.startswith("create")
             wanted = "service_completed_successfully" if is_one_shot else "service_healthy"
             assert how == {"condition": wanted}, (name, needed)
-
-
-def _checkers() -> Any:
-    try:
-        return deploy_checkers()
-    except NotInstalled as error:
-        pytest.skip(f"the checkers cannot be installed here: {error}")

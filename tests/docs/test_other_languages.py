@@ -13,7 +13,7 @@ from tests.docs.runner import node_file, run_node
 from tests.fleet.runner import Fleet
 from tests.support import Program, clause
 from tests.support.program import ROOT
-from tests.support.thirdparty import NODE, NotInstalled, node_packages
+from tests.support.thirdparty import NODE, node_packages
 
 FILES = {block.file: block for block in blocks(ROOT / "docs" / "other-languages.md") if block.file}
 
@@ -21,10 +21,7 @@ FILES = {block.file: block for block in blocks(ROOT / "docs" / "other-languages.
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A gateway that also knows the task of the page's HTTP example."""
-    try:
-        node_packages()
-    except NotInstalled as error:
-        pytest.skip(f"packages of npm cannot be installed here: {error}")
+    node_packages()
     with Fleet(tmp_path_factory.mktemp("languages")) as fleet:
         fleet.start_gateway(JOBWIRE_JOBS_TASKS="resize")
         yield fleet

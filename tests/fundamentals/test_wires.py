@@ -16,7 +16,7 @@ from jobwire.wires.bullmq.consumer import BullConsumer
 from tests.fundamentals.conftest import RunWorker
 from tests.interop.bullmq_lab import node_peer
 from tests.support import Fresh, Plain
-from tests.support.thirdparty import NotInstalled, node_packages
+from tests.support.thirdparty import node_packages
 
 
 async def test_a_foreign_program_submits_a_job_by_plain_redis_commands(
@@ -56,10 +56,7 @@ async def test_a_foreign_program_works_on_a_job_by_plain_redis_commands(
 async def test_a_queue_is_shared_with_node_programs_that_use_bullmq(
     valkey: LocalValkey, connection: Connection
 ) -> None:
-    try:
-        node_packages()
-    except NotInstalled as error:
-        pytest.skip(f"the official BullMQ package cannot be installed here: {error}")
+    node_packages()
     node = await asyncio.to_thread(node_peer, valkey.admin_url)
     try:
         call = {"version": 6, "db": 0, "queue": "video", "now": int(time.time() * 1000)}

@@ -7,16 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.bullmq_lab import Lab, laboratory
-from tests.support.thirdparty import NotInstalled, node_packages, python_packages
+from tests.support.thirdparty import node_packages, python_packages
 
 
 @pytest.fixture(scope="session")
 def _lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    try:
-        node_packages()
-        python_packages()
-    except NotInstalled as error:
-        pytest.skip(f"the official BullMQ packages cannot be installed here: {error}")
+    node_packages()
+    python_packages()
     with laboratory(tmp_path_factory.mktemp("bullmq")) as lab:
         yield lab
 

@@ -25,7 +25,7 @@ from jobwire.wires.bullmq.registry import list_workers, seen_workers
 from jobwire.worker import Worker
 from tests.interop.bullmq_teams import ALL, OURS, PLAIN, TEAMS, Fleet
 from tests.support import clause, wait_until
-from tests.support.thirdparty import NotInstalled, node_packages, python_packages
+from tests.support.thirdparty import node_packages, python_packages
 from tests.support.workers import started, stopped
 
 COUNT: Final = int(os.environ.get("FLEET_JOBS") or 20)
@@ -35,11 +35,8 @@ _numbers = count(1)
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    try:
-        node_packages()
-        python_packages()
-    except NotInstalled as error:
-        pytest.skip(f"the official BullMQ packages cannot be installed here: {error}")
+    node_packages()
+    python_packages()
     with LocalValkey(tmp_path_factory.mktemp("fleet"), admin=True) as server:
         fleet = Fleet(server.admin_url, *TEAMS, PLAIN)
         try:

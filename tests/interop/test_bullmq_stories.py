@@ -27,7 +27,7 @@ from tests.interop.bullmq_jobwire import new_job
 from tests.interop.bullmq_lab import Peer
 from tests.interop.bullmq_stories import LIMIT_MS, Story, watched
 from tests.support import clause, wait_until
-from tests.support.thirdparty import NODE, NotInstalled, node_packages
+from tests.support.thirdparty import NODE, node_packages
 
 _HERE: Final = Path(__file__).parent
 
@@ -35,10 +35,7 @@ _HERE: Final = Path(__file__).parent
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Peer, str]]:
     """The Node program, and the server that both sides use."""
-    try:
-        packages = node_packages()
-    except NotInstalled as error:
-        pytest.skip(f"the official BullMQ packages cannot be installed here: {error}")
+    packages = node_packages()
     with LocalValkey(tmp_path_factory.mktemp("stories"), admin=True) as server:
         url = server.admin_url
         program = _HERE / "node" / "bullmq_stories.js"

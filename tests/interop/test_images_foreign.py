@@ -23,7 +23,7 @@ from tests.handlers.photo.images import with_segment
 from tests.support import Fresh, Program, clause
 from tests.support.s3 import make_bucket
 from tests.support.s3_proxy import Forward, Mishap, Reply, S3Proxy, Seen
-from tests.support.thirdparty import NODE, NotInstalled, node_packages
+from tests.support.thirdparty import NODE, node_packages
 from tests.wires.images.site import ImageSite
 
 PROGRAMS: Final = Path(__file__).parent / "node"
@@ -77,10 +77,7 @@ class Pair:
 
 @pytest.fixture
 def pair(valkey: LocalValkey, seaweedfs: BucketConfig, tmp_path: Path, fresh: Fresh) -> Pair:
-    try:
-        node_packages()
-    except NotInstalled as error:
-        pytest.skip(f"the packages of npm cannot be installed here: {error}")
+    node_packages()
     bucket = replace(seaweedfs, bucket=fresh("foreign").lower())
     make_bucket(bucket)
     return Pair(valkey, bucket, tmp_path)

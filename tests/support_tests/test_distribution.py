@@ -1,0 +1,107 @@
+"""Which test process runs what; what is repeated after a failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.distribution import number_of_workers, units, without_group
+from tests.support.program import ROOT
+from tools.rerun_failed import preceding
+
+FILE = "tests/a/test_a.py"
+
+
+def test_three_processes_a_core_unless_told_otherwise() -> None:
+    assert number_of_workers(2, None) == 6
+    assert number_of_workers(None, "") == 3
+    assert number_of_workers(2, "4") == 4
+    assert number_of_workers(96, None) == 24
+
+
+@pytest.mark.parametrize(
+    ("given", "known"),
+    [
+        (f"{FILE}::test_b", f"{FILE}::test_b"),
+        (f"{FILE}::test_b@group", f"{FILE}::test_b"),
+        (f"{FILE}::test_b[x@y]", f"{FILE}::test_b[x@y]"),
+        (f"{FILE}::test_b[x@y]@group", f"{FILE}::test_b[x@y]"),
+    ],
+)
+def test_a_group_is_no_part_of_a_tests_id(given: str, known: str) -> None:
+    assert without_group(given) == known
+
+
+def test_units_are_long_ones_first_then_files_in_their_order() -> None:
+    durations = {f"{FILE}::long": 30.0, f"{FILE}::some": 2.0, "tests/test_g.py::one": 9.0}
+    collected = [
+        "tests/test_z.py::one",
+        f"{FILE}::short",
+        f"{FILE}::long",
+        f"{FILE}::some",
+        "tests/test_g.py::one@g",
+        "tests/test_h.py::two@g",
+        "tests/test_b.py::one",
+    ]
+    assert units(collected, durations) == [
+        [f"{FILE}::long"],
+        ["tests/test_g.py::one@g", "tests/test_h.py::two@g"],
+        [f"{FILE}::short", f"{FILE}::some"],
+        ["tests/test_z.py::one"],
+        ["tests/test_b.py::one"],
+    ]
+
+
+def test_a_file_of_many_seconds_has_several_units() -> None:
+    names = [f"{FILE}::test_{number}" for number in range(6)]
+    assert units(names, dict.fromkeys(names, 3.0)) == [names[:2], names[2:4], names[4:]]
+
+
+def test_tests_before_a_failed_one_are_repeated_up_to_a_limit() -> None:
+    ran = ["a", "b", "c"]
+    assert preceding(ran, {"a": 5.0, "b": 5.0}, 6.0) == ["b", "c"]
+    assert preceding(ran, {"c": 9.0}, 6.0) == []
+    assert preceding(ran, {}, 6.0) == ran
+
+
+ORDER = """
+import pytest
+
+seen = []
+
+def test_first():
+    seen.append(1)
+
+def test_second():
+    assert not seen
+
+@pytest.mark.xdist_group("g")
+def test_grouped():
+    pass
+"""
+
+
+def test_groups_run_in_one_process_and_the_tests_before_a_failure_are_kept(tmp_path: Path) -> None:
+    """A fault that depends on the order is found again by what is on record."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.support.distribution"]\n')
+    (tmp_path / "test_order.py").write_text(ORDER)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    inner = ["-n2", "--dist=loadgroup", "-p", "no:schemathesis", "--randomly-dont-reorganize"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *inner, "--randomly-seed=7"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    record = json.loads((tmp_path / ".pytest_cache/v/jobwire/failed").read_text())
+    failed = {"test_order.py::test_second": ["test_order.py::test_first"]}
+    assert record == {"seed": 7, "failed": failed}

@@ -54,7 +54,7 @@ async def test_an_unavailable_server_costs_one_log_line(caplog: pytest.LogCaptur
         await run_until(maintenance, sweep)
     assert (
         caplog.messages
-        == ["maintenance task sweep: server unavailable: connection refused; retried"] * 2
+        == ["maintenance task sweep: server unavailable: connection refused; will retry"] * 2
     )
     assert maintenance.done["sweep"] == 1
 

@@ -51,7 +51,7 @@ _FORMS: Final = (
         r"(\b(?:x-telegram-bot-api-secret-token|x-api-key|api-key)[\s:=\"'\\]{1,8})[^\s,\"'\\]+",
         *("api-key", "secret-token"),
     ),
-    # the last part of a webhook's path; a task id in /hooks/<provider>/ is no secret
+    # the last part of a webhook's path; a task id in /hooks/<provider>/ is not a secret
     _form(
         r"(/(?:hooks/telegram|webhooks?(?:/[\w.-]{1,64})?)/)[A-Za-z0-9_:~-]{16,}",
         *("hooks/telegram/", "/webhook"),

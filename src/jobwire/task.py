@@ -62,7 +62,7 @@ def task_of(given: object) -> Task[Any, Any]:
     task = getattr(given, ATTRIBUTE, None)
     if not isinstance(task, Task):
         raise TypeError(
-            f"{given!r} is no task: give its name, a Task, or a function that is registered for "
+            f"{given!r} is not a task: give its name, a Task, or a function that is registered for "
             "exactly one task"
         )
     return cast("Task[Any, Any]", task)
@@ -70,6 +70,6 @@ def task_of(given: object) -> Task[Any, Any]:
 
 @runtime_checkable
 class _Model(Protocol):
-    """A pydantic model class, recognised by its method: pydantic is no dependency."""
+    """A pydantic model class, recognised by its method: pydantic is not a dependency."""
 
     def model_validate(self, obj: object) -> object: ...

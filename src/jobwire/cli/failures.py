@@ -104,7 +104,7 @@ def _users_line(error: BaseException) -> str | None:
         group = cast("BaseExceptionGroup[BaseException]", error)
         return next(filter(None, map(_users_line, group.exceptions)), None)
     frame = user_frames.last(error.__traceback__)
-    # The program's own start, as in `.venv/bin/jobwire`, is no code of the user.
+    # The program's own start, as in `.venv/bin/jobwire`, is not code of the user.
     if frame is None or frame.tb_frame.f_globals.get("__name__") == "__main__":
         return None
     return f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}"

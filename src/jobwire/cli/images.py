@@ -163,7 +163,7 @@ def list_(limit: int, cursor: str | None) -> None:
 @click.argument("image_ids", metavar="IMAGE_ID…", nargs=-1, required=True)
 @options.data_dir
 def delete(image_ids: tuple[str, ...]) -> int:
-    """Delete images in all their versions; those in work are canceled.
+    """Delete images in all their versions; those being processed are canceled.
 
     \b
     Examples:

@@ -45,7 +45,7 @@ def plan(sources: Sequence[Path], out_name: str, *, show: bool) -> list[OutputPl
     plans: dict[Path, OutputPlan] = {}
     for source in sources:
         if not source.is_file():
-            raise CliExit(f"{_name(source)} is no file", Exit.USAGE)
+            raise CliExit(f"{_name(source)} is not a file", Exit.USAGE)
         place = target / f"{source.stem}.webp" if is_folder else target
         if place.exists() and place.samefile(source):
             raise CliExit(

@@ -31,7 +31,7 @@ class ImageUploads:
         """Upload all; a photo that fails is reported, and the exit code is that of the first."""
         for file in self._files:
             if not file.is_file():
-                raise CliExit(f"{sanitize.line(str(file))} is no file", Exit.USAGE)
+                raise CliExit(f"{sanitize.line(str(file))} is not a file", Exit.USAGE)
         left = iter(self._files)
         with self._bar as bar:
             async with asyncio.TaskGroup() as group:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def wants_json() -> bool:
-    """Whether to print JSON: `--json` is given, or stdout is no terminal."""
+    """Whether to print JSON: `--json` is given, or stdout is not a terminal."""
     return has_flag("json") or not sys.stdout.isatty()
 
 
@@ -80,7 +80,7 @@ def new_job(job: "Job", note: str) -> None:
 
 def confirm(question: str, refusal: str) -> None:
     """Ask before a command that deletes or cancels; the refusal is for a stdin without a terminal.
-    The question goes to stderr: it is no result."""
+    The question goes to stderr: it is not a result."""
     if not sys.stdin.isatty():
         raise CliExit(refusal, Exit.USAGE)
     click.confirm(sanitize.line(question), abort=True, err=True)

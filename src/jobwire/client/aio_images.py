@@ -43,7 +43,7 @@ class AsyncImages:
         return await self._client.execute(image_calls.list_images, limit, cursor)
 
     async def delete(self, image_id: str) -> None:
-        """Delete the image in all its versions; one that is in work is canceled."""
+        """Delete the image in all its versions; one that is being processed is canceled."""
         await self._client.execute(image_calls.delete_image, image_id)
 
     def events(self, image_id: str) -> AsyncGenerator[ImageProgress]:

@@ -124,7 +124,7 @@ def read(response: ApiResponse, kind: type[T]) -> T:
 
 def fetch(budget: RetryBudget, path: str, kind: type[T], wait_s: float | None = None) -> Plan[T]:
     """GET a path and decode the body; `wait_s`: the gateway holds the request until the job has
-    ended, for so long at most."""
+    ended, for at most that long."""
     request = ApiRequest("GET", path, None, _prefer(wait_s), wait_s=_held_s(wait_s))
     return read((yield from send(budget, request)), kind)
 

@@ -314,7 +314,7 @@ class FoundJob(Struct, frozen=True):
 
 
 class SearchAnswer(Struct, frozen=True):
-    """What a search has found; of text that is no id, the newest `scanned` of `total` jobs were
+    """What a search has found; if the text is not an id, the newest `scanned` of `total` jobs were
     looked at."""
 
     found: list[FoundJob]

@@ -179,7 +179,7 @@ class SchedulerInfo(Struct, frozen=True, kw_only=True):
     id: str
     name: str
     next: int | None = None
-    """When the next job is due; None: the scheduler has come to its end."""
+    """When the next job is due; None: the scheduler has ended."""
     next_runs: list[int] = []
     made: int = 0
     repeat: dict[str, Any] = {}

@@ -51,7 +51,7 @@ class FailuresBody(Struct, frozen=True):
 
 
 class SearchBody(Struct, frozen=True):
-    """Exact matches first. Of text that is no id, the newest jobs were scanned."""
+    """Exact matches first. If the text is not an id, only the newest jobs are searched."""
 
     found: list[FoundBody]
     scanned: int

@@ -230,7 +230,7 @@ class Engine(Protocol):
         """Jobs leased to this worker whose token is not in `known`: their start was answered into a
         broken connection. To be called after a BackendUnavailable of `wait`, `take` or `settle`,
         once the server answers again. Calls in flight are left alone. With `idle_s`, only jobs that
-        were not renewed for so long: a safety net for jobs lost elsewhere."""
+        were not renewed for that long: a safety net for jobs lost elsewhere."""
         ...
 
     async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:

@@ -125,8 +125,8 @@ class Postpone(HandlerSignal):
 
 
 class RateLimit(HandlerSignal):
-    """Start no job of this queue for so long, and run this one again then; it does not count as an
-    attempt."""
+    """Start no job of this queue for that long, and run this one again then; it does not count as
+    an attempt."""
 
     def __init__(self, seconds: float | timedelta) -> None:
         super().__init__("the handler limited the rate of its queue")

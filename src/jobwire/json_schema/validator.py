@@ -88,7 +88,7 @@ def _reason(error: jsonschema_rs.ValidationError) -> str:
 
 
 def _check_size(schema: object) -> None:
-    """Level by level, so that a deep schema is no deep recursion here."""
+    """Level by level, so that a deep schema needs no deep recursion here."""
     level, parts = [schema], 0
     for _ in range(MAX_DEPTH):
         level = [part for each in level for part in _parts(each)]

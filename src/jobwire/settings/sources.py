@@ -15,7 +15,7 @@ from jobwire.settings.schema import PREFIX, Section
 from jobwire.settings.values import Raw
 from jobwire.text import did_you_mean
 
-# Variables that are no settings: address and key of clients, the settings file, the test suite.
+# Variables that are not settings: address and key of clients, the settings file, the test suite.
 NO_SETTINGS: Final = ("JOBWIRE_URL", "JOBWIRE_API_KEY", "JOBWIRE_CONFIG")
 TEST_PREFIX: Final = "JOBWIRE_TEST_"
 

@@ -1,6 +1,6 @@
 """The worker: leases jobs and runs their handlers. It knows no wire.
 
-The way of a job:
+The path of a job:
 
     queue_loop  takes it from an engine, for a free slot (slots)
     runner      runs its handler: a coroutine, a thread (threads) or a process (process_pool, pipe)

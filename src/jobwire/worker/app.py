@@ -392,8 +392,8 @@ class App:
             @app.handler("cleanup")
             async def cleanup(ctx: Context) -> None: ...
 
-        A function that is no handler yet becomes one, for a task of its own name. Two entries for
-        the same task need a `name` each: the fleet stores their due times under it.
+        A function that is not a handler yet becomes one, for a task of its own name. Two entries
+        for the same task need a `name` each: the fleet stores their due times under it.
         """
         cron = parse_cron(entry, tz)
 

@@ -66,6 +66,6 @@ class BackendState:
 
     def _log_error(self, error: Exception) -> None:
         if not isinstance(error, BackendUnavailable):
-            _log.error("%s: unexpected error; retried", self._name, exc_info=error)
+            _log.error("%s: unexpected error; will retry", self._name, exc_info=error)
         elif self.available:
-            _log.warning("%s: %s (%s); retried", self._name, error, error.detail)
+            _log.warning("%s: %s (%s); will retry", self._name, error, error.detail)

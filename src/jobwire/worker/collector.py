@@ -54,7 +54,7 @@ class WorkerCollector(Collector):
         )
         yield GaugeMetricFamily("jobwire_worker_held", "Jobs the worker holds", value=metrics.held)
         maintenance = CounterMetricFamily(
-            "jobwire_duties_done", "Items handled by maintenance tasks", labels=["task"]
+            "jobwire_maintenance_runs", "Items handled by maintenance tasks", labels=["task"]
         )
         for name, count in tuple(self._maintenance.items()):
             maintenance.add_metric([name], count)

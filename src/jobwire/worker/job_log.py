@@ -45,7 +45,7 @@ class JobLog:
                 _log.warning(line, *facts, extra=fields(run, error))
             case RetryLater(after_s, error):
                 level = logging.WARNING if error.detail else _INFO
-                line = "job attempt failed: %s: %s: %s; retried in %.1f s"
+                line = "job attempt failed: %s: %s: %s; will retry in %.1f s"
                 facts = (_facts(run, ran_s), error.code, error.message, after_s)
                 _log.log(level, line, *facts, extra=fields(run, error))
             case Canceled():

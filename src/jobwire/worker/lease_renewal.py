@@ -70,9 +70,9 @@ class _Renewal:
         try:
             return call()
         except BackendUnavailable as error:
-            _log.warning("%s: %s: %s (%s); retried", self.name, failure, error, error.detail)
+            _log.warning("%s: %s: %s (%s); will retry", self.name, failure, error, error.detail)
         except Exception:  # noqa: BLE001 - renewal never gives up
-            _log.exception("%s: %s; retried", self.name, failure)
+            _log.exception("%s: %s; will retry", self.name, failure)
         return None
 
 

@@ -444,7 +444,7 @@ class QueueLoop:
                 orphans = await self._find_orphans(lease_s)
             except Exception as error:  # noqa: BLE001 - the next search follows
                 _log.warning(
-                    "%s: search for orphans failed: %s; retried in %g s",
+                    "%s: search for orphans failed: %s; will retry in %g s",
                     *(self.engine.name, error, lease_s),
                 )
                 continue

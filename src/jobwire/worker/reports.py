@@ -1,4 +1,4 @@
-"""The way of a report from the handler to the engine, and of the answer back.
+"""The path of a report from the handler to the engine, and of the answer back.
 
     Context.emit          encodes the report and calls `add` of its sink:
       Run                   a coroutine: the report goes to the run's buffer at once

@@ -1,4 +1,4 @@
-"""One job in work: from the moment it is leased until its handler's code has really ended.
+"""One running job: from the moment it is leased until its handler's code has really ended.
 
 Made by a queue loop, driven by the runner. Two ends need not coincide: the job is *over* when its
 outcome is decided and queued, the code has *ended* when it no longer uses its slot. A thread cannot
@@ -67,9 +67,9 @@ class Run:
     is_over: bool = False
     context: Context[Any] | None = None
     interrupt: Callable[[], object] | None = None
-    """Asks the code to stop; None where nothing can."""
+    """Asks the code to stop; None if it cannot be interrupted."""
     kill: Callable[[], object] | None = None
-    """Ends the code at once; None where nothing can."""
+    """Ends the code at once; None if it cannot be ended."""
     buffer: ReportBuffer | None = None
     sink: ThreadSink | None = None
     refusals: int = 0
@@ -142,7 +142,7 @@ class Run:
         self.owner.code_ended(self)
 
     def limit(self, timeout_s: float | None) -> None:
-        """Stop it after so long."""
+        """Stop it after that long."""
         if timeout_s is not None:
             self._timer = self.owner.loop.call_later(timeout_s, self.halt, StopReason.TIMEOUT)
 

@@ -19,7 +19,7 @@ from jobwire.job.messages import AlreadyRun, CronState, Full, JobRequest, NotDue
 
 _log: Final = logging.getLogger("jobwire.worker.cron")
 _MAX_SLEEP_S: Final = 60.0
-"""The server's clock is read again after so long."""
+"""The server's clock is read again after that long."""
 _BACKOFF: Final = retry.fixed(1.5, jitter=2 / 3)
 
 
@@ -70,11 +70,11 @@ class Scheduler:
             except BackendUnavailable as error:
                 if not failing:
                     _log.warning(
-                        "cron %s: server unavailable: %s; retried", entry.name, error.detail
+                        "cron %s: server unavailable: %s; will retry", entry.name, error.detail
                     )
                 failing, pause_s = True, _retry_delay_s()
             except Exception:  # noqa: BLE001 - an entry may not end the worker that has it
-                _log.exception("cron %s failed; retried in %g s", entry.name, _MAX_SLEEP_S)
+                _log.exception("cron %s failed; will retry in %g s", entry.name, _MAX_SLEEP_S)
                 pause_s = _MAX_SLEEP_S
             await asyncio.sleep(pause_s)
 
@@ -89,7 +89,7 @@ class Scheduler:
                 case Submitted(job_id, _):
                     _log.info("cron %s: job %s", entry.name, job_id, extra={"due_ms": due})
                 case Full(waiting):
-                    _log.warning("cron %s: queue full, waiting=%d; retried", entry.name, waiting)
+                    _log.warning("cron %s: queue full, waiting=%d; will retry", entry.name, waiting)
                     return _retry_delay_s()
                 case AlreadyRun() | NotDue():
                     pass

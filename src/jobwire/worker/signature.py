@@ -150,7 +150,7 @@ def plain(value: object) -> Json:
 
 @runtime_checkable
 class _PydanticModel(Protocol):
-    """A pydantic model class, recognised by its methods: pydantic is no dependency."""
+    """A pydantic model class, recognised by its methods: pydantic is not a dependency."""
 
     def model_validate(self, obj: object) -> object: ...
     def model_json_schema(self) -> dict[str, object]: ...

@@ -55,7 +55,7 @@ class ArgumentCandidates:
     """What the arguments may be."""
 
     values: Mapping[str, Sequence[Json]]
-    """The possible values of each argument that is no number."""
+    """The possible values of each argument that is not a number."""
     together: Sequence[Mapping[str, Json]]
     """The possible assignments of numbers to the numeric arguments, none used twice."""
     missing: Sequence[str]

@@ -39,7 +39,7 @@ def documents(settings: LlmSettings, name: str) -> Sequence[str | Document]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Fail(
             "rag_index_unknown",
-            f"the index {name!r} is no list of texts or of objects with id and text: {error}",
+            f"the index {name!r} is not a list of texts or of objects with id and text: {error}",
         ) from None
 
 

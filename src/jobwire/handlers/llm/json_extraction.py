@@ -18,7 +18,7 @@ _HIGH_SURROGATE: Final = re.compile("[\ud800-\udbff]$")
 
 
 NO_JSON: Final = object()
-"""What `json_value` returns for a text that is no JSON."""
+"""What `json_value` returns for a text that is not JSON."""
 
 
 def json_value(text: str) -> object:

@@ -85,7 +85,7 @@ class StepEmitter:
 
 
 class ReasoningEmitter:
-    """Emits `reasoning` events. Reasoning is no part of a result."""
+    """Emits `reasoning` events. Reasoning is not part of a result."""
 
     def __init__(self, ctx: TaskContext) -> None:
         self._ctx = ctx

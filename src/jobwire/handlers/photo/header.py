@@ -27,7 +27,7 @@ _WITHOUT_LENGTH: Final = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
 class BadHeader(Exception):
-    """The bytes are no image of an allowed type; the text has the reason."""
+    """The bytes are not an image of an allowed type; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

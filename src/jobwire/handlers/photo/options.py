@@ -64,7 +64,7 @@ class PoolLimits:
     cpu_limit_s: int = 20
     """CPU time of one photo; the kernel ends the worker that needs more."""
     deadline_s: float = 60.0
-    """Wall time of one photo, once it is in work; the pool kills the worker."""
+    """Wall time of one photo, once it is being processed; the pool kills the worker."""
     photos_per_worker: int = 500
     """A worker is replaced after so many."""
 

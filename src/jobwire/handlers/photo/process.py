@@ -106,7 +106,7 @@ class WorkerProcess:
         return self._child.exit_code() is None and self._photos < self._limits.photos_per_worker
 
     async def run(self, job: PhotoJob, on_step: Callable[[Step], None]) -> Photo:
-        """Process one photo. However it ends but by an answer of the worker, the worker is gone."""
+        """Process one photo. Unless the worker answers, it is killed."""
         self._photos += 1
         began: list[Step] = []
         is_answered = False

@@ -50,7 +50,7 @@ class ClipEncoder:
         self._stream = stream
 
     def add(self, card: Card, seconds: float) -> None:
-        """Show a card for so long; every card has at least one frame."""
+        """Show a card for that long; every card has at least one frame."""
         with self._lock:
             image, end_ms = draw(card), self._at_ms + seconds * 1000
             first = True

@@ -54,7 +54,7 @@ class Scheduler(NamedTuple):
     data: Json
     opts: Json
     pending: bool
-    """Its next job waits; otherwise the scheduler has come to its end."""
+    """Its next job waits; otherwise the scheduler has ended."""
 
 
 class Schedulers:

@@ -26,7 +26,7 @@ class Unreadable(Exception):
 
 
 def next_iteration(job: Job, now_ms: int) -> Iteration | None:
-    """None where the scheduler has come to its end; Unreadable where it cannot be understood."""
+    """None where the scheduler has ended; Unreadable where it cannot be understood."""
     found = job.opts.get(Opt.REPEAT)
     if not isinstance(found, dict):
         return None

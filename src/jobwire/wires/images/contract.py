@@ -58,7 +58,7 @@ class ImageKeys:
         return f"{self.upload(image_id)}:owner"
 
     def canceled(self, image_id: str) -> str:
-        """STRING: the image was deleted while it may be in work; see `CancelState`."""
+        """STRING: the image was deleted while it may be being processed; see `CancelState`."""
         return f"{self.prefix}image:canceled:{image_id}"
 
 

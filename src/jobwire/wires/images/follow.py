@@ -169,7 +169,7 @@ class StatusFollower:
     # Reading
 
     def _on_status(self, image: _FollowedImage, reply: Reply) -> None:
-        # A key of another type is no status.
+        # A key of another type is not a status.
         fields = read_status(cast("dict[str, str]", reply or {}))
         image.is_missing = fields is None
         if fields is not None:

@@ -3,9 +3,8 @@
     photo pipeline → bucket → result stored in the spool → original removed → result published
 
 Each accepted upload is one task. A crash at any point repeats the image from the spool: stages do
-not fall back, and the result is published once. If Valkey or the bucket is away, tasks wait and go
-on; `unavailable` then says why new uploads are refused.
-"""
+not fall back, and the result is published once. If Valkey or the bucket is unreachable, tasks wait
+and go on; `unavailable` then says why new uploads are refused."""
 
 import asyncio
 import contextlib
@@ -45,7 +44,7 @@ from jobwire.wires.images.status import ImageStatus
 _log: Final = logging.getLogger("jobwire.images")
 _BACKOFF: Final = retry.Backoff("exponential", 0.1, 5.0, 0.5)
 _STORE_TRIES: Final = 4
-"""Before an answer of the bucket that is no outage (a missing permission) fails the image."""
+"""Before an answer of the bucket that is not an outage (a missing permission) fails the image."""
 _MAX_RESTARTS: Final = 3
 _PING_S: Final = 5.0
 _PING_WHILE_AWAY_S: Final = 0.5
@@ -157,7 +156,7 @@ class Processing:
     async def running(self) -> AsyncGenerator[None]:
         """Take up what an earlier process left, and process inside the block.
 
-        At its end images in work may end within the drain time; the others stay in the spool.
+        At its end images being processed may end within the drain time; others stay in the spool.
         """
         async with asyncio.TaskGroup() as group:
             self._group = group
@@ -208,7 +207,7 @@ class Processing:
                 self._stages.pop(entry.image_id, None)
                 break
             except Exception:  # noqa: BLE001 - an accepted image always ends
-                _log.exception("image failed unexpectedly: image=%s; repeated", entry.image_id)
+                _log.exception("image failed unexpectedly: image=%s; will retry", entry.image_id)
             tries += 1
             await asyncio.sleep(_pause_s(tries))
         code = result.error_code if isinstance(result, FailedImage) else ""
@@ -267,7 +266,7 @@ class Processing:
             ) from error
 
     async def _store(self, entry: SpooledUpload, metadata: Mapping[str, str]) -> str:
-        """Write the photo to the bucket; returns its ETag. Waits while the bucket is away."""
+        """Write the photo to the bucket, waiting while it is unreachable; returns its ETag."""
         body = await asyncio.to_thread(self._spool.target(entry).read_bytes)
         tries = refusals = 0
         while True:
@@ -303,7 +302,7 @@ class Processing:
                 tries += 1
                 if tries == 1:
                     _log.warning(
-                        "result not published: image=%s: %s; repeated", entry.image_id, error
+                        "result not published: image=%s: %s; will retry", entry.image_id, error
                     )
                 await asyncio.sleep(_pause_s(tries))
                 continue
@@ -323,7 +322,7 @@ class Processing:
                 return
             except ObjectsError as error:
                 tries += 1
-                _log.warning("photo not deleted: image=%s: %s; repeated", entry.image_id, error)
+                _log.warning("photo not deleted: image=%s: %s; will retry", entry.image_id, error)
                 await asyncio.sleep(_pause_s(tries))
 
     def _on_stage(self, image_id: str, stage: Stage, before: Stage | None, spent_s: float) -> None:
@@ -392,4 +391,4 @@ def _pause_s(tries: int) -> float:
 
 
 def _ignore_duration(_stage: Stage, _seconds: float) -> None:
-    """Nothing measures."""
+    """Default: do nothing."""

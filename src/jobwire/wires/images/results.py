@@ -171,7 +171,7 @@ class Reconciler:
             found = await self._bucket.get(record.storage_key)
         except (ValkeyError, ObjectsError) as error:
             _log.warning(
-                "record not reconciled: image=%s: %s; retried later", record.image_id, error
+                "record not reconciled: image=%s: %s; will retry later", record.image_id, error
             )
             return False
         if isinstance(found, Missing):

@@ -82,7 +82,7 @@ class ImagesSettings:
         if self.spool_mb < self.max_upload_mb:
             yield "spool_mb", f"must be at least max_upload_mb ({self.max_upload_mb})"
         if not timedelta(seconds=1) <= self.token_life <= timedelta(seconds=GUARD_TTL_S):
-            # The claim of an upload lives so long: an older token could be used twice.
+            # The claim of an upload lives that long: an older token could be used twice.
             yield "token_life", f"must be 1 to {GUARD_TTL_S} seconds"
         if not timedelta(seconds=1) <= self.url_life <= timedelta(days=7):
             yield "url_life", "must be 1 second to 7 days"

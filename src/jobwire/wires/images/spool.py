@@ -53,7 +53,7 @@ class SpooledUpload(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     accepted_at: str
     restarts: int = 0
-    """How often a gateway has ended while the image was in work."""
+    """How often a gateway has ended while the image was being processed."""
     result: dict[str, str] | None = None
     """The fields of the result, once the image has ended; a replay publishes the same."""
 

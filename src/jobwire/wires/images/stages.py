@@ -18,7 +18,7 @@ OnStage = Callable[[str, Stage, Stage | None, float], None]
 
 
 class ImageDeleted(Exception):
-    """The image was deleted while it was in work."""
+    """The image was deleted while it was being processed."""
 
 
 class StageWriter:

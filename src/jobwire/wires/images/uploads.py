@@ -30,7 +30,7 @@ _OUT_OF_MEMORY: Final = "OOM"
 
 T = TypeVar("T")
 Sniff = Callable[[bytes], str | None]
-"""The content type by the first bytes; None if it is no allowed image."""
+"""The content type by the first bytes; None if it is not an allowed image."""
 
 
 class UploadFault(NamedTuple):

@@ -13,7 +13,7 @@ chat.py       what the chat side must offer;  texts.py  what the user reads
 providers/    replicate and cog behind one small protocol
 telegram/     Telegram as the chat: updates, albums, commands, polling
 service.py    reconcile again and again, polling; what a process does besides requests
-listing.py    tasks for people who look: one, or a page;  recent.py  the newest ones
+listing.py    tasks for display: one, or a page;  recent.py  the newest ones
 snapshot.py   all tasks for the overview;  counts.py  what happened, for metrics
 functions.py  the same as cloud functions;  http/  the same as routes of the gateway
 webhook.py    a provider's webhook: headers and raw body to an answer;  signature.py  its check

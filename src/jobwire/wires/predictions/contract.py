@@ -142,7 +142,7 @@ def rfc3339(now_ms: int) -> str:
 
 
 def rfc3339_ms(now_ms: int) -> str:
-    """A time with its milliseconds, for people who look."""
+    """A time with its milliseconds, for display."""
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -132,7 +132,7 @@ async def _unfinished(parts: Parts, current: Current, answer: object) -> Stepped
         return await parts.mark_delivered(current)
     after_s = answer.after_s if isinstance(answer, chat.Later) else None
     log.warning(
-        "delivery not confirmed (%s); retried later  task=%s",
+        "delivery not confirmed (%s); will retry later  task=%s",
         type(answer).__name__,
         current.intent.tid,
     )

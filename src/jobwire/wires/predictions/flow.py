@@ -46,9 +46,9 @@ class Receipt(Enum):
 
     RECORDED = auto()
     KNOWN = auto()
-    """Nothing new: the task is settled, or the news are old."""
+    """Nothing new: the task is settled, or the news is old."""
     UNKNOWN = auto()
-    """No such task yet: the provider shall send it again."""
+    """No such task yet: the provider should resend it."""
     FOREIGN = auto()
     """The news belong to another task than the URL names."""
 

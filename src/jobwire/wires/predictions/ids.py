@@ -1,6 +1,6 @@
 """The task id of a message: a keyed hash, so a redelivered update makes the same one (P-1).
 
-The id rides in the webhook URL and, as a UUID, in the input key. It is no secret: a webhook is
+The id rides in the webhook URL and, as a UUID, in the input key. It is not a secret: a webhook is
 authenticated by its provider's signature or token.
 """
 

@@ -61,7 +61,8 @@ class Photo(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Lease(Struct, frozen=True):
-    """Who works on the task, and until when no other process begins. It only saves work."""
+    """Who works on the task, and until when no other process begins. Only an optimisation;
+    correctness does not depend on it."""
 
     by: str
     until_ms: int

@@ -1,4 +1,4 @@
-"""Tasks for people who look: one, a page of them, or the names of the newest. Reads only.
+"""Tasks for display: one, a page of them, or the names of the newest. Reads only.
 
 The bucket has no query: it lists keys in the order of their names, and ids are random. So the
 newest tasks are found by listing all names, without their objects. Tasks expire after two days,

@@ -1,4 +1,4 @@
-"""The newest tasks, for people who look: by the times at which their objects were written."""
+"""The newest tasks, for display: by the times at which their objects were written."""
 
 from __future__ import annotations
 

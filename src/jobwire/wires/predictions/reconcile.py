@@ -141,10 +141,10 @@ async def _advance(flow: Flow, entry: Entry, report: PassReport) -> None:
             report.delivered += 1
     except (ObjectsError, BadIntent) as error:
         report.failed += 1
-        log.warning("task not finished: %s; retried in the next pass  task=%s", error, tid)
+        log.warning("task not finished: %s; will retry in the next pass  task=%s", error, tid)
     except Exception:
         report.failed += 1
-        log.exception("task not finished; retried in the next pass  task=%s", tid)
+        log.exception("task not finished; will retry in the next pass  task=%s", tid)
 
 
 async def _walk_tasks(

@@ -1,7 +1,7 @@
 """A provider's webhook: headers and raw body in, an answer out (P-14, P-30).
 
 Called by an HTTP route or a cloud function. The order is: size, signature and age over the raw
-bytes, then the body. 200 means that the news are recorded; every other answer makes the provider
+bytes, then the body. 200 means that the news is recorded; every other answer makes the provider
 send them again.
 """
 
@@ -69,7 +69,7 @@ async def _take(flow: Flow, tid: str, body: bytes) -> Answer:
     news = configured.read(body)
     if news is None:
         log.warning("webhook refused: no prediction in its body  provider=%s", configured.name)
-        return Answer(400, "the body is no prediction")
+        return Answer(400, "the body is not a prediction")
     try:
         receipt = await flow.receive(tid, news)
     except (ObjectsError, BadIntent) as error:

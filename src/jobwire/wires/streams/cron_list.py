@@ -48,7 +48,7 @@ def _listed(name: str, entry: str, state: str, now_ms: int) -> ListedCron:
     try:
         times = parse(schedule, tz)
         next_ms = times.next_ms(now_ms)
-        # A new schedule begins with the time of its first enrollment, which is no due time.
+        # A new schedule begins with the time of its first enrollment, which is not a due time.
         last_ms = due_ms if due_ms and times.last_ms(due_ms) == due_ms else None
     except BadCron:
         next_ms = last_ms = None

@@ -350,7 +350,7 @@ class StreamsEngine:
         for at in range(0, len(dropped), 3):
             reason, entry, job_id = dropped[at : at + 3]
             if reason == _REFUSED:
-                _log.error("server refused to start a job: job=%s; retried later", job_id)
+                _log.error("server refused to start a job: job=%s; will retry later", job_id)
             elif reason == _RETURNED:
                 _log.debug("queue entry returned: entry=%s job=%s", entry, job_id)
             else:

@@ -1,7 +1,7 @@
 """Entries of a job's event stream, as subscribers read them (J-4, J-15).
 
 The follower creates one object per entry, however many subscribers there are; the gateway writes it
-to them. Foreign programs write events too: data that is no JSON becomes a string, an event without
+to them. Foreign programs write events too: data that is not JSON becomes a string, an event without
 a time gets that of its entry. Pure.
 """
 

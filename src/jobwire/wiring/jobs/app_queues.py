@@ -44,7 +44,7 @@ def app_queues(app: App, settings: Settings) -> AppQueues:
         if not QUEUE_NAME.fullmatch(queue):
             where = "the App's name" if queue == app.name else "queue="
             rule = "use up to 100 letters, digits, '_', '.', '-', with a letter or digit first"
-            raise SettingsError([f"{where} {queue!r} is no name of a queue: {rule}"])
+            raise SettingsError([f"{where} {queue!r} is not a valid queue name: {rule}"])
     return AppQueues(tuple(queues), by_task)
 
 

@@ -61,4 +61,6 @@ async def _findings(connection: Connection, settings: StreamsSettings) -> list[F
             fix = "start a worker of its App; for `default`, also set worker.default_queue"
             why = "they wait until a worker does"
             found.append(Finding(f"queue {queue.name}", "note", what, why, fix))
-    return found or [Finding("job queues", "ok", f"{len(now.queues)}, each with jobs is read")]
+    return found or [
+        Finding("job queues", "ok", f"{len(now.queues)}, all queues with jobs have a worker")
+    ]

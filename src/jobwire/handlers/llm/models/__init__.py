@@ -88,7 +88,7 @@ class Text(NamedTuple):
 
 
 class Reasoning(NamedTuple):
-    """The next piece of the model's reasoning, which is no part of the answer."""
+    """The next piece of the model's reasoning, which is not part of the answer."""
 
     text: str
 

@@ -127,8 +127,8 @@ class EndpointChat:
 
 
 async def _first_bytes(call: ModelCall) -> bytes:
-    """The first bytes that are no white space and no byte order mark: enough to tell events from
-    JSON, whatever the content type says."""
+    """The first bytes that are neither white space nor a byte order mark: enough to tell events
+    from JSON, whatever the content type says."""
     data = b""
     while not data.startswith((*_EVENT_START, b"{")) and len(data) < _LONGEST_START:
         if (chunk := await call.chunk()) is None:

@@ -37,7 +37,7 @@ def own_file(path: Path) -> Path:
     file = path.expanduser()
     fix = "correct it, or remove it for the small model"
     if not file.is_file():
-        raise NoModel(f"llm.model_path: {file.name} is no file on this worker", fix)
+        raise NoModel(f"llm.model_path: {file.name} is not a file on this worker", fix)
     try:
         with file.open("rb") as start:
             is_gguf = start.read(len(gguf.MAGIC)) == gguf.MAGIC

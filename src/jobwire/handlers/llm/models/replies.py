@@ -201,7 +201,7 @@ def refusal(
 
 
 def not_a_stream(content_type: str, body: bytes, server: ServerLabel) -> ModelError:
-    """The error for a successful response that is no event stream."""
+    """The error for a successful response that is not an event stream."""
     if (error := _error_in(body)) is not None:
         return _of_error(error, server)
     return ModelError(

@@ -37,7 +37,7 @@ class Faces:
         self._session = _session(without_shapes(yunet()))
 
     def find(self, pixels: Pixels) -> Sequence[Area]:
-        """Every face, the surest first."""
+        """Every face, highest score first."""
         height, width = pixels.shape[:2]
         largest = _STRIDES[-1]
         padded = np.zeros((1, 3, _up(height, largest), _up(width, largest)), np.float32)

@@ -58,7 +58,7 @@ export async function call(method, path, { body, headers = {}, exact = [] } = {}
     const whole = exact.length && text ? parse(text) : {};
     for (const name of exact) document[name] = whole[name];
   } catch {
-    throw new Problem(answer.ok ? 502 : answer.status, { detail: "An answer that is no JSON" });
+    throw new Problem(answer.ok ? 502 : answer.status, { detail: "An answer that is not JSON" });
   }
   if (!answer.ok) throw new Problem(answer.status, document ?? {});
   return document;

@@ -22,7 +22,7 @@ const node = (job, here, above) => html`<div class="node">${icon(shapeOf(job.sta
     ${name(job, here)}<code class="muted" title=${job.id}>${shortId(job.id)}</code>${note(job)}<span class="grow"></span>
     ${job.queue === above ? nothing : html`<span class="muted small cut">${job.queue}</span>`}</div>`;
 
-// `here` is the id of the open job, which is no link.
+// `here` is the id of the open job, which is not a link.
 const branch = (job, here, above) => {
   const more = childrenIn(job.counts) - job.children.length;
   return html`<li>${node(job, job.id === here, above)}

@@ -18,7 +18,7 @@ export class QueueJobFollower extends Follower {
 
   listen(source) {
     source.addEventListener("gap", () => this.gap());
-    // The gateway ends the stream of a job that has ended: that is no fault.
+    // The gateway ends the stream of a job that has ended: that is not a fault.
     source.addEventListener("hello", (event) => (this.over = OVER.includes(JSON.parse(event.data).state)));
     for (const name of NAMES)
       source.addEventListener(name, (event) => {

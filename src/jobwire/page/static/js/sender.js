@@ -128,7 +128,7 @@ function words({ status, code, document, message }, { size, maxSize }) {
     not_an_image: `This is not a photo: its content is not ${FORMATS}.`,
     unsupported_media_type: `Its content is not of the type that was announced. Send it as ${FORMATS}.`,
     too_large: `It has ${bytes(size)}; a photo may have ${maxSize ? megabytes(maxSize) : "less"}. Send a smaller one.`,
-    upload_capacity: "Too many photos are in work now. Send it again in a minute.",
+    upload_capacity: "Too many photos are being processed now. Send it again in a minute.",
     rate_limited: "Too many requests with this key. Send it again in a minute.",
     already_uploaded: "This upload was used before. Send the photo again.",
     incomplete: "It did not arrive whole. Send it again.",

@@ -86,7 +86,7 @@ const banner = () => {
   const { since, dataAt, detail } = app.offline;
   return html`<div class="banner" role="status">${icon("warn")}<span class="grow">
     <b class="bold">No answer for ${age(Date.now() - since)}.</b> ${detail}.
-    ${dataAt ? html`You see what was true at ${clock(dataAt)} ${zone.name}.` : nothing}
+    ${dataAt ? html`Data from ${clock(dataAt)} ${zone.name}.` : nothing}
     Trying again in ${wait} s.</span>
     <button class="btn slim" @click=${pollNow}>Try now</button></div>`;
 };

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- delete: remove the status of a deleted image, and cancel it if it may be in work.
+-- delete: remove the status of a deleted image, and cancel it if it may be being processed.
 --
 -- KEYS
 --   status    hash    image:status:<id>

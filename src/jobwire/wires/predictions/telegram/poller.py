@@ -93,7 +93,7 @@ class UpdatePoller:
                         pause_s = 1.0
                         continue
                 except ObjectsError as error:
-                    log.warning("updates not read: %s; retried", error)
+                    log.warning("updates not read: %s; will retry", error)
                     wait_s = pause_s
                 await pause(stop, max(wait_s, pause_s))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -156,7 +156,7 @@ class UpdatePoller:
                     try:
                         await self._bot.take(update)
                     except ObjectsError as error:
-                        log.warning("update not processed: %s; retried at the next poll", error)
+                        log.warning("update not processed: %s; will retry at the next poll", error)
                         failed.append(update_id)
                         return
                     except Exception:

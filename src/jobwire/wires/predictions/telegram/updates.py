@@ -15,7 +15,7 @@ from jobwire.wires.predictions.json_values import integer, items, mapping
 from jobwire.wires.predictions.json_values import text as text_of
 
 _IMAGE_NAMES: Final = (".jpg", ".jpeg", ".png")
-# Content of a message that is no photo, and that a user may have sent in place of one.
+# Content of a message that is not a photo, and that a user may have sent in place of one.
 _OTHER_CONTENT: Final = (
     *("animation", "audio", "contact", "dice", "document", "game", "location", "paid_media"),
     *("photo", "poll", "sticker", "story", "venue", "video", "video_note", "voice"),
@@ -39,7 +39,7 @@ class TextUpdate:
 
 @dataclass(frozen=True, slots=True)
 class OtherUpdate:
-    """A message whose content is no photo."""
+    """A message whose content is not a photo."""
 
     chat_id: int
     message_id: int
@@ -92,7 +92,7 @@ def read_update(update: object) -> Photo | TextUpdate | OtherUpdate | Skip:
             return Skip("it is a command for another bot, in a group")
         return TextUpdate(chat_id, message_id, language, name.lower(), addressee.lower())
     if not private:
-        return Skip("it is no photo, in a group")
+        return Skip("it is not a photo, in a group")
     if text:
         return TextUpdate(chat_id, message_id, language)
     for kind in _OTHER_CONTENT:

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- enroll: read the last due time of a cron schedule that has run, and the server's time.
 --
--- A schedule that is new or was changed begins now: earlier due times are no missed runs.
+-- A schedule that is new or was changed begins now: earlier due times are not missed runs.
 -- While workers with the old schedule and workers with the new one exist together, each
 -- schedule has its own state; one that no worker has enrolled for gone_ms is removed. A last due time
 -- in the future ran before the server's clock was set back: the schedule goes on from now.

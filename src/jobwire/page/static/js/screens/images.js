@@ -145,7 +145,7 @@ class Images {
   sent() {
     const rows = uploads.filter((upload) => upload.state !== "ready");
     if (!rows.length) return nothing;
-    return html`<section><header><h2>Sent from here</h2><span class="grow"></span><span class="muted small">${inWork() ? `${count(inWork())} in work` : ""}</span></header>
+    return html`<section><header><h2>Sent from here</h2><span class="grow"></span><span class="muted small">${inWork() ? `${count(inWork())} being processed` : ""}</span></header>
       <ul class="sent">${repeat(rows, (upload) => upload.number, (upload) => this.upload(upload))}</ul></section>`;
   }
 

@@ -25,7 +25,7 @@ function verdict({ systems: rows, unavailable }, stored) {
   const down = unavailable[0];
   const failed = sum(rows, "error");
   const tail = failed ? ` ${count(failed)} failed in the last hour.` : " Nothing failed in the last hour.";
-  if (down) return { icon: "warn", tone: "failed", title: `${down.system}: no answer from its server.`, text: `${down.detail}. What is needed to mend it is under Workers.` };
+  if (down) return { icon: "warn", tone: "failed", title: `${down.system}: no answer from its server.`, text: `${down.detail}. See Workers for the fix.` };
   const paused = rows.find((row) => row.paused && row.waiting);
   const dead = rows.find((row) => takenBy(row)[1] === "No worker");
   if (dead) {

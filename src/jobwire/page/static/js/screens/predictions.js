@@ -170,7 +170,7 @@ class Predictions {
       <div class="row wrap gap"><b class="bold words">${task.prompt || "no prompt"}</b>${state(stateOf(task))}</div>
       <div class="muted small words"><code title=${task.id}>${shortId(task.id)}</code>${copy(task.id, "id")} · chat ${task.chat_id}${model}</div>
       ${task.status === "failed" && (task.message || task.error) ? html`<div class="notice bad gap">${icon("warn")}<div><b class="bold">${CODES[task.error] ?? task.error}</b>${task.message ? html`<div class="soft words">${task.message}</div>` : nothing}</div></div>` : nothing}
-      ${!settled(task) && task.error ? html`<div class="notice gap">${icon("warn")}<div>${CODES[task.error] ?? task.error}; retried later</div></div>` : nothing}
+      ${!settled(task) && task.error ? html`<div class="notice gap">${icon("warn")}<div>${CODES[task.error] ?? task.error}; will retry</div></div>` : nothing}
       ${this.history(task)}
       <div class="row wrap gap">${copyButton(JSON.stringify(task, null, 2), "Copy as JSON")}</div></aside>`;
   }

@@ -103,7 +103,7 @@ class Queue {
   }
 
   view() {
-    if (this.gone) return empty(this.gone.status === 404 ? "No such queue." : "This is no name of a queue.", "A queue exists from its first job on. Another tenant's queue is not shown.", html`<a class="btn" href=${queueLink()}>All queues</a>`);
+    if (this.gone) return empty(this.gone.status === 404 ? "No such queue." : "This is not a valid queue name.", "A queue exists from its first job on. Another tenant's queue is not shown.", html`<a class="btn" href=${queueLink()}>All queues</a>`);
     if (!this.info) return nothing;
     const pause = this.info.paused ? html`<button class="btn primary" @click=${this.resume}>Resume queue</button>` : html`<button class="btn" @click=${this.pause}>${icon("pause")}Pause queue</button>`;
     return html`<div class="bar">${filterField(this, "Filter by name or id", "Job name or id")}

@@ -1,8 +1,8 @@
 -- Reading a job hash into named fields.
 local terminal = {done = true, error = true, canceled = true}
 
--- Whether the server refused the read (NOPERM and the like). WRONGTYPE is no refusal: the key was
--- read, and is no job. Of a job that may not be read nothing is known, and nothing may be deleted.
+-- Whether the server refused the read (NOPERM and the like). WRONGTYPE is not a refusal: the key was
+-- read, and is not a job. Of a job that may not be read nothing is known, and nothing may be deleted.
 local function refused(reply) return reply.err and string.sub(reply.err, 1, 9) ~= 'WRONGTYPE' end
 
 -- The fields that most scripts need, and those named. Absent fields are false, or nil with `err`.

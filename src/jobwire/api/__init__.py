@@ -3,6 +3,7 @@
     operation    what an operation is: `Operation`, `Header`, `Proof`, `Either`
     problems     what a kind of error is, and the kinds that all systems have in common
     gateway      the gateway's own operations
+    images       the operations of images
     jobs         the operations of jobs
 
 The gateway serves them (`gateway/route.py`), the OpenAPI document is printed from them, clients

@@ -63,7 +63,7 @@ async def _gateway(folder: Path, port: int, url: str) -> None:
             unavailable=lambda: None,
             accepted=spool.remove,
         )
-        feature = Feature(name="bench", hot=[upload_route(intake, _MAX_BYTES)])
+        feature = Feature(name="bench", routes=[upload_route(intake, _MAX_BYTES)])
         gateway = Gateway(settings, [feature], streams, version="0")
         await HttpServer(gateway, settings).run_until_stopped(listen("127.0.0.1", port))
 

@@ -3,7 +3,9 @@
     operation    what an operation is: `Operation`, `Header`, `Proof`, `Either`
     problems     what a kind of error is, and the kinds that all systems have in common
     gateway      the gateway's own operations
+    images       the operations of images
     jobs         the operations of jobs
+    predictions  the operations of predictions
 
 The gateway serves them (`gateway/route.py`), the OpenAPI document is printed from them, clients
 call by them. There is a module for each system; it has, in this order: limits, request types,

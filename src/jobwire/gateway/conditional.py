@@ -2,9 +2,10 @@
 
 from typing import Final
 
+from jobwire.gateway.problems import Headers
 from jobwire.gateway.request import HttpRequest
 
-NO_CACHE: Final = "private, no-cache"
+NO_CACHE: Final[Headers] = ((b"cache-control", b"private, no-cache"),)
 """The browser may store the body and asks each time whether it still is the current one."""
 
 
@@ -18,3 +19,9 @@ def has_version(request: HttpRequest, etag: str) -> bool:
     given = request.headers.get(b"if-none-match", b"").decode("latin-1")
     tags = [tag.strip().removeprefix("W/") for tag in given.split(",")]
     return etag in tags or tags == ["*"]
+
+
+async def reply_unchanged(request: HttpRequest, headers: Headers) -> None:
+    """Answer 304: the client's copy is the current one."""
+    await request.start(304, headers)
+    await request.end()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from jobwire.local import LocalValkey
 from jobwire.wires.images.contract import ImageKeys
-from jobwire.wires.images.follow import StatusEvent, StatusFollower
+from jobwire.wires.images.follow import ImageState, StatusFollower
 from tests.support import Fresh, Plain, Proxy, clause, wait_until
 
-_BY_RECORD = StatusEvent("done", 100, "2026-02-24T10:00:00.000000Z")
+_BY_RECORD = ImageState("done", 100, "2026-02-24T10:00:00.000000Z")
 
 
 class Reader:
@@ -19,7 +19,7 @@ class Reader:
         self.stages: list[str] = []
         self.ended = False
 
-    def push(self, event: StatusEvent) -> bool:
+    def push(self, event: ImageState) -> bool:
         self.stages.append(event.stage)
         return True
 
@@ -29,7 +29,7 @@ class Reader:
     async def wait_writable(self) -> None: ...
 
 
-async def by_record(_: str) -> StatusEvent | None:
+async def by_record(_: str) -> ImageState | None:
     return _BY_RECORD
 
 

@@ -151,6 +151,28 @@ def test_p35_pages_of_any_size_show_every_task(site: Site, served: Serving, limi
     assert shown == names
 
 
+@clause("P-35")
+@pytest.mark.parametrize(
+    "query",
+    [
+        *(
+            "?limit=0",
+            "?limit=101",
+            "?limit=1e1",
+            "?after=a%0A",
+            "?after=a/b",
+            f"?after={129 * 'a'}",
+        ),
+        *("/recent?limit=51", "/recent?status=all%0A", "/recent?status=done"),
+    ],
+)
+def test_p35_a_query_of_another_form_is_refused(served: Serving, query: str) -> None:
+    answer = served.client.get(f"/v1/predictions{query}", headers=bearer("ours"))
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+    name = query.partition("?")[2].partition("=")[0]
+    assert answer.json()["errors"][0]["pointer"] == f"/{name}"
+
+
 @clause("P-33")
 @pytest.mark.parametrize("body", [b"not json", b"[" * 4000, b'{"until_ms": "soon"}', b"[]"])
 def test_p33_an_unreadable_poller_lease_is_no_worker(

@@ -33,8 +33,8 @@ class ImageEvent(StrEnum):
     FAILED = "failed"
 
 
-class StatusEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One state of an image: the data of an event."""
+class ImageState(msgspec.Struct, frozen=True):
+    """One state of an image."""
 
     stage: str
     progress: int
@@ -57,10 +57,10 @@ class StatusEvent(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.stage in TERMINAL_STAGES
 
 
-def status_event(fields: dict[StatusField, str]) -> StatusEvent:
+def image_state(fields: dict[StatusField, str]) -> ImageState:
     """The state that a status hash describes. Another program may have written any progress."""
     progress = fields[StatusField.PROGRESS]
-    return StatusEvent(
+    return ImageState(
         fields[StatusField.STAGE],
         int(progress) if _PROGRESS.fullmatch(progress) else 0,
         fields.get(StatusField.UPDATED_AT, ""),
@@ -73,19 +73,19 @@ class StatusReader(Protocol):
 
     @property
     def closed(self) -> bool: ...
-    def push(self, event: StatusEvent) -> bool: ...
+    def push(self, event: ImageState) -> bool: ...
     def end(self) -> None: ...
     async def wait_writable(self) -> None: ...
 
 
-Fallback = Callable[[str], Awaitable[StatusEvent | None]]
+Fallback = Callable[[str], Awaitable[ImageState | None]]
 """The state of an image without a status, by its record; None if there is no such image."""
 
 
 @dataclass(eq=False, slots=True)
 class _Subscription:
     reader: StatusReader
-    sent: StatusEvent | None = None
+    sent: ImageState | None = None
     waiting: asyncio.Task[None] | None = None
 
 
@@ -95,7 +95,7 @@ class _FollowedImage(TrackedKey):
     def __init__(self, image_id: str, key: str) -> None:
         super().__init__(key)
         self.image_id = image_id
-        self.state: StatusEvent | None = None
+        self.state: ImageState | None = None
         self.is_missing = False
         """There is no status; the record decides."""
         self.lookup: asyncio.Task[None] | None = None
@@ -149,13 +149,13 @@ class StatusFollower:
         self._deliver(image, subscription)
         return lambda: self._unsubscribe(image, subscription)
 
-    async def present(self, image_id: str) -> StatusEvent | None:
+    async def present(self, image_id: str) -> ImageState | None:
         """The present state, not followed; None if there is no such image or no answer."""
         try:
             fields = read_status(await self._images.connection.hgetall(self._keys.status(image_id)))
         except ValkeyError:
             return None
-        return status_event(fields) if fields else await self._fallback(image_id)
+        return image_state(fields) if fields else await self._fallback(image_id)
 
     def _unsubscribe(self, image: _FollowedImage, subscription: _Subscription) -> None:
         image.subscriptions.discard(subscription)
@@ -173,7 +173,7 @@ class StatusFollower:
         fields = read_status(cast("dict[str, str]", reply or {}))
         image.is_missing = fields is None
         if fields is not None:
-            self._set_state(image, status_event(fields))
+            self._set_state(image, image_state(fields))
         elif image.lookup is None:
             image.lookup = self._group.create_task(self._look_up(image))
 
@@ -188,7 +188,7 @@ class StatusFollower:
         if image.is_missing:  # still: a status that was written meanwhile is newer
             self._set_state(image, state)
 
-    def _set_state(self, image: _FollowedImage, state: StatusEvent | None) -> None:
+    def _set_state(self, image: _FollowedImage, state: ImageState | None) -> None:
         if state is None:  # the image is gone
             for subscription in tuple(image.subscriptions):
                 subscription.reader.end()

@@ -29,7 +29,6 @@ from jobwire.wires.predictions.records import BadIntent, Records
 
 log: Final = logging.getLogger("jobwire.predictions")
 
-MAX_RECENT: Final = 50
 _MAX_LISTED: Final = 20_000
 """Names of one kind that are listed at most."""
 _MAX_READ: Final = 200

@@ -41,7 +41,7 @@ async def _feature(context: GatewayContext) -> AsyncGenerator[Feature]:
     async with image_uploads(context) as uploads, images_api(context) as api:
         yield replace(
             api,
-            hot=[*uploads.hot, *api.hot],
+            routes=[*uploads.routes, *api.routes],
             checks=[*uploads.checks, *api.checks],
             collectors=[*uploads.collectors, *api.collectors],
         )

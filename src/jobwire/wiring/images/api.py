@@ -22,7 +22,7 @@ from jobwire.wires.images.database import (
     migrate,
     open_engine,
 )
-from jobwire.wires.images.follow import StatusEvent, StatusFollower
+from jobwire.wires.images.follow import ImageState, StatusFollower
 from jobwire.wires.images.http.api import ApiLimits, ImageRoutes
 from jobwire.wires.images.http.events import event_route, state_of
 from jobwire.wires.images.http.view import ImagesView
@@ -83,7 +83,7 @@ async def images_api(context: GatewayContext, *, separate: bool = False) -> Asyn
             records, status, bucket, patience=images.token_life + timedelta(seconds=status.ttl_s)
         )
 
-        async def by_record(image_id: str) -> StatusEvent | None:
+        async def by_record(image_id: str) -> ImageState | None:
             record = await records.get(image_id)
             return state_of(record) if record is not None else None
 
@@ -101,8 +101,7 @@ async def images_api(context: GatewayContext, *, separate: bool = False) -> Asyn
         )
         feature = Feature(
             name="images",
-            routers=[routes.router()],
-            hot=[event_route(routes, follower, context.streams)],
+            routes=[*routes.routes(), event_route(routes, follower, context.streams)],
             checks=[Check("image records", lambda: _records_health(records))],
             collectors=[ApiCollector(handler, reconciler, follower)],
             scrape=ResultStreamMetrics(

@@ -151,7 +151,7 @@ async def image_uploads(context: GatewayContext, *, eager: bool = False) -> Asyn
         async with processing.running():
             yield Feature(
                 name="uploads",
-                hot=[upload_route(intake, options.max_bytes)],
+                routes=[upload_route(intake, options.max_bytes)],
                 checks=[
                     Check("uploads", lambda: _uploads_health(settings, processing, photos.fault))
                 ],

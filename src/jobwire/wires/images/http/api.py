@@ -1,44 +1,28 @@
-"""The images API: announce an upload, read, list, delete (I-10, I-11). Ordinary FastAPI routes."""
+"""The images API: announce an upload, read, list, delete (I-10, I-11)."""
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query, Response
-
-from jobwire.api.problems import UNAVAILABLE
+from jobwire.api import images as api
 from jobwire.gateway import tenants
 from jobwire.gateway.problems import Problem
-from jobwire.gateway.request import HttpRequest
-from jobwire.gateway.router import CurrentRequest, needs, new_router
+from jobwire.gateway.request import HttpRequest, Reply
+from jobwire.gateway.route import Route, serve
 from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.ids import new_job_id
 from jobwire.objects import Bucket, ObjectsError
 from jobwire.valkey import ValkeyError
 from jobwire.wires.images.contract import IMAGE_ID, Stage, format_time, now_utc, parse_time
-from jobwire.wires.images.follow import status_event
-from jobwire.wires.images.http import problems
-from jobwire.wires.images.http.picture import picture_route
-from jobwire.wires.images.http.schemas import (
-    PATH,
-    ImageFailure,
-    ImageInfo,
-    ImageList,
-    ImageUpload,
-    NewImage,
-)
+from jobwire.wires.images.follow import ImageState, image_state
+from jobwire.wires.images.http.picture import published_photo
 from jobwire.wires.images.records import ImageRecord, ImageRecords, Position, RecordStatus
 from jobwire.wires.images.status import ImageStatus
 from jobwire.wires.images.tokens import TokenIssuer
 
-UPLOAD_PATH: Final = "/v1/uploads"
-_MAX_PAGE: Final = 200
-
-ImageId = Annotated[str, Path(max_length=64)]
 UploadBase = Callable[[HttpRequest], str]
 """The address of the upload gateway for a caller, without the path."""
 
@@ -71,97 +55,83 @@ class ImageRoutes:
         self._upload_base = upload_base
         self._limits = limits
 
-    def router(self) -> APIRouter:
+    def routes(self) -> Sequence[Route]:
         """The routes."""
-        routes = new_router("images")
+        return [
+            serve(api.ANNOUNCE, self.announce),
+            serve(api.LIST, self.list),
+            serve(api.GET, self.get),
+            serve(api.PICTURE, self.picture),
+            serve(api.DELETE, self.delete),
+        ]
 
-        @routes.post(
-            PATH,
-            status_code=201,
-            openapi_extra=needs("submit", problems.IMAGE_TOO_LARGE, UNAVAILABLE),
+    async def announce(self, request: HttpRequest, body: api.NewImage) -> api.ImageUpload:
+        """Create the record of a photo, and the token for its upload."""
+        max_size = self._limits.max_size
+        if body.size is not None and body.size > max_size:
+            detail = f"the photo may have {max_size} bytes, and has {body.size}"
+            raise Problem(api.IMAGE_TOO_LARGE, detail)
+        image_id, now = str(new_job_id()), now_utc()
+        try:
+            await self._status.advance(image_id, Stage.QUEUED)
+        except ValkeyError as error:
+            raise _away("Valkey", error) from error
+        await self._records.create(
+            image_id,
+            tenant=tenants.own_tenant(request),
+            content_type=body.content_type,
+            filename=body.filename,
+            now=now,
         )
-        async def announce_an_upload(new: NewImage, request: CurrentRequest) -> ImageUpload:
-            """Announce a photo; the answer says where to send it."""
-            max_size = self._limits.max_size
-            if new.size is not None and new.size > max_size:
-                detail = f"the photo may have {max_size} bytes, and has {new.size}"
-                raise Problem(problems.IMAGE_TOO_LARGE, detail)
-            image_id, now = str(new_job_id()), now_utc()
-            try:
-                await self._status.advance(image_id, Stage.QUEUED)
-            except ValkeyError as error:
-                raise _away("Valkey", error) from error
-            await self._records.create(
-                image_id,
-                tenant=tenants.own_tenant(request),
-                content_type=new.content_type,
-                filename=new.filename,
-                now=now,
-            )
-            token, expires_at = self._issuer.issue(
-                image_id, content_type=new.content_type, max_size=max_size, now=now
-            )
-            return ImageUpload(
-                image_id=image_id,
-                upload_url=f"{self._upload_base(request)}{UPLOAD_PATH}/{image_id}",
-                token=token,
-                expires_at=expires_at,
-                max_size=max_size,
-            )
-
-        @routes.get(PATH, openapi_extra=needs("read", problems.BAD_CURSOR, UNAVAILABLE))
-        async def list_images(
-            request: CurrentRequest,
-            limit: Annotated[int, Query(ge=1, le=_MAX_PAGE)] = 50,
-            cursor: Annotated[str | None, Query(max_length=256)] = None,
-        ) -> ImageList:
-            """Images, newest first."""
-            tenant = request.principal.tenant
-            records = await self._records.page(
-                tenant=None if tenant == ALL_TENANTS else tenant,
-                limit=limit + 1,
-                after=_position(cursor) if cursor else None,
-            )
-            page = records[:limit]
-            more = len(records) > limit
-            return ImageList(
-                images=[await self._info(record) for record in page],
-                cursor=_cursor(page[-1]) if more else None,
-                max_size=self._limits.max_size,
-            )
-
-        @routes.get(
-            PATH + "/{image_id}",
-            openapi_extra=needs("read", problems.IMAGE_NOT_FOUND, UNAVAILABLE),
+        token, expires_at = self._issuer.issue(
+            image_id, content_type=body.content_type, max_size=max_size, now=now
         )
-        async def get_an_image(image_id: ImageId, request: CurrentRequest) -> ImageInfo:
-            """One image, with the URL of the published photo once it is ready."""
-            return await self._info(await self.find(image_id, request))
-
-        picture_route(routes, self.find, self._bucket)
-
-        @routes.delete(
-            PATH + "/{image_id}",
-            status_code=204,
-            openapi_extra=needs("submit", problems.IMAGE_NOT_FOUND, UNAVAILABLE),
+        return api.ImageUpload(
+            image_id=image_id,
+            upload_url=self._upload_base(request) + api.UPLOAD.url(image_id),
+            token=token,
+            expires_at=expires_at,
+            max_size=max_size,
         )
-        async def delete_an_image(image_id: ImageId, request: CurrentRequest) -> Response:
-            """Delete the photo in all its versions; an image in work is canceled."""
-            # A deleted one too: an earlier request may have failed half-way.
-            record = await self.find(image_id, request, deleted=True)
-            in_work = record.status is RecordStatus.OPEN or record.reconciled
-            # The record first: a result that comes now does not bring the image back.
-            await self._records.delete(image_id, now_utc())
-            try:
-                await self._status.delete(image_id, in_work=in_work)
-                await self._bucket.delete(record.storage_key)
-            except ValkeyError as error:
-                raise _away("Valkey", error) from error
-            except ObjectsError as error:
-                raise _away("the bucket", error) from error
-            return Response(status_code=204)
 
-        return routes
+    async def list(self, request: HttpRequest, query: api.ImageFilter) -> api.ImageList:
+        """A page of images."""
+        tenant = request.principal.tenant
+        records = await self._records.page(
+            tenant=None if tenant == ALL_TENANTS else tenant,
+            limit=query.limit + 1,
+            after=_position(query.cursor) if query.cursor else None,
+        )
+        page = records[: query.limit]
+        more = len(records) > query.limit
+        return api.ImageList(
+            images=[await self._info(record) for record in page],
+            cursor=_cursor(page[-1]) if more else None,
+            max_size=self._limits.max_size,
+        )
+
+    async def get(self, request: HttpRequest, image_id: str) -> api.ImageInfo:
+        """One image."""
+        return await self._info(await self.find(image_id, request))
+
+    async def picture(self, request: HttpRequest, image_id: str) -> Reply | None:
+        """The published photo."""
+        return await published_photo(self._bucket, await self.find(image_id, request), request)
+
+    async def delete(self, request: HttpRequest, image_id: str) -> None:
+        """Delete the photo and its record; an image in work is canceled."""
+        # A deleted one too: an earlier request may have failed half-way.
+        record = await self.find(image_id, request, deleted=True)
+        in_work = record.status is RecordStatus.OPEN or record.reconciled
+        # The record first: a result that comes now does not bring the image back.
+        await self._records.delete(image_id, now_utc())
+        try:
+            await self._status.delete(image_id, in_work=in_work)
+            await self._bucket.delete(record.storage_key)
+        except ValkeyError as error:
+            raise _away("Valkey", error) from error
+        except ObjectsError as error:
+            raise _away("the bucket", error) from error
 
     async def find(
         self, image_id: str, request: HttpRequest, *, deleted: bool = False
@@ -174,16 +144,29 @@ class ImageRoutes:
             or (record.status is RecordStatus.DELETED and not deleted)
             or not tenants.may_see(request, record.tenant)
         ):
-            raise Problem(problems.IMAGE_NOT_FOUND)
+            raise Problem(api.IMAGE_NOT_FOUND)
         return record
 
-    async def _info(self, record: ImageRecord) -> ImageInfo:
-        info = ImageInfo(
+    async def _info(self, record: ImageRecord) -> api.ImageInfo:
+        status, failure, state = "processing", None, None
+        url = url_expires_at = None
+        if record.status is RecordStatus.FAILED:
+            status = "failed"
+            failure = api.ImageFailure(record.error_code or "", record.error_message or "")
+        elif record.status is RecordStatus.READY:
+            status = "ready"
+            url = await self._bucket.presign(record.storage_key, self._limits.url_life)
+            url_expires_at = now_utc() + self._limits.url_life
+        elif record.status is RecordStatus.OPEN:
+            state = await self._state(record.image_id)
+        return api.ImageInfo(
             image_id=record.image_id,
-            status="processing",
+            status=status,
             filename=record.filename,
             created_at=record.created_at,
             updated_at=record.updated_at,
+            url=url,
+            url_expires_at=url_expires_at,
             content_type=record.content_type,
             file_size=record.file_size,
             sha256=record.sha256,
@@ -191,29 +174,18 @@ class ImageRoutes:
             height=record.processed_height,
             original_width=record.original_width,
             original_height=record.original_height,
+            error=failure,
+            stage=state.stage if state else None,
+            progress=state.progress if state else None,
         )
-        if record.status is RecordStatus.FAILED:
-            info.status = "failed"
-            info.error = ImageFailure(
-                code=record.error_code or "", message=record.error_message or ""
-            )
-        elif record.status is RecordStatus.READY:
-            info.status = "ready"
-            info.url = await self._bucket.presign(record.storage_key, self._limits.url_life)
-            info.url_expires_at = now_utc() + self._limits.url_life
-        elif record.status is RecordStatus.OPEN:
-            await self._add_stage(info)
-        return info
 
-    async def _add_stage(self, info: ImageInfo) -> None:
-        """The stage of an image in work; left out while Valkey is away."""
+    async def _state(self, image_id: str) -> ImageState | None:
+        """The state of an image in work; None if there is none, and while Valkey is away."""
         try:
-            fields = await self._status.read(info.image_id)
+            fields = await self._status.read(image_id)
         except ValkeyError:
-            return
-        if fields is not None:
-            state = status_event(fields)
-            info.stage, info.progress = state.stage, state.progress
+            return None
+        return image_state(fields) if fields is not None else None
 
 
 def _away(what: str, error: Exception) -> BackendUnavailable:
@@ -231,7 +203,7 @@ def _position(cursor: str) -> Position:
         moment, _, image_id = text.partition(" ")
         created_at: datetime = parse_time(moment)
     except (binascii.Error, ValueError):
-        raise Problem(problems.BAD_CURSOR) from None
+        raise Problem(api.BAD_CURSOR) from None
     if not IMAGE_ID.fullmatch(image_id):
-        raise Problem(problems.BAD_CURSOR)
+        raise Problem(api.BAD_CURSOR)
     return created_at, image_id

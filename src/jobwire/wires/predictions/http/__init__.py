@@ -1,9 +1,10 @@
 """Predictions in a gateway: their routes, webhooks and metrics.
 
-tasks.py    GET /v1/predictions, GET /v1/predictions/{id}, POST /v1/predictions/reconcile
-hooks.py    the webhooks of the provider and of Telegram; each carries its own proof (P-30)
-metrics.py  what was counted, as Prometheus metrics
-view.py     predictions in /v1/overview, /v1/failures, /v1/search, /v1/workers, /v1/stats
+tasks.py     the bot's tasks: one, a page, the newest; a pass over the unfinished ones
+pictures.py  their output pictures
+hooks.py     the webhooks of the provider and of Telegram; each carries its own proof (P-30)
+metrics.py   what was counted, as Prometheus metrics
+view.py      predictions in /v1/overview, /v1/failures, /v1/search, /v1/workers, /v1/stats
 """
 
 from jobwire.gateway.feature import Feature
@@ -13,7 +14,7 @@ from jobwire.objects import Bucket
 from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.http.hooks import hook_routes
 from jobwire.wires.predictions.http.metrics import PredictionsCollector
-from jobwire.wires.predictions.http.tasks import task_router
+from jobwire.wires.predictions.http.tasks import TaskRoutes
 from jobwire.wires.predictions.http.view import PredictionsView
 from jobwire.wires.predictions.records import Records
 from jobwire.wires.predictions.telegram.bot import TelegramBot
@@ -29,10 +30,10 @@ def feature(
     """The feature; without a flow it only shows the tasks that are in the bucket."""
     records = flow.parts.records if flow else Records(bucket, SystemClock())
     owner = tenant or DEFAULT_TENANT
+    hooks = hook_routes(flow, bot, telegram_secret) if flow else ()
     return Feature(
         name="predictions",
-        hot=hook_routes(flow, bot, telegram_secret) if flow else (),
-        routers=[task_router(bucket, records, owner, flow)],
+        routes=[*TaskRoutes(bucket, records, owner, flow).routes(), *hooks],
         collectors=[PredictionsCollector(flow.parts.counts)] if flow else (),
         view=PredictionsView(bucket, records, owner),
     )

@@ -1,11 +1,9 @@
 """Output pictures through the gateway, for clients that cannot reach the bucket (a web page)."""
 
-from fastapi import Response
-
 from jobwire.api.problems import NOT_FOUND
-from jobwire.gateway.conditional import NO_CACHE, has_version, quoted_tag
+from jobwire.gateway.conditional import NO_CACHE, has_version, quoted_tag, reply_unchanged
 from jobwire.gateway.problems import Problem
-from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.objects import Bucket, Found, TooLarge
 from jobwire.wires.predictions.contract import MAX_OUTPUT_BYTES, OUTPUT_PREFIX
 from jobwire.wires.predictions.images import sniff
@@ -14,8 +12,9 @@ from jobwire.wires.predictions.listing import TaskView
 
 async def output_picture(
     bucket: Bucket, view: TaskView, number: int, request: HttpRequest
-) -> Response:
-    """The stored picture with this number; Problem if there is none, or it is no picture.
+) -> Reply | None:
+    """The stored picture with this number; Problem if there is none, or it is no picture. None if
+    the client has it: 304 was sent then.
 
     The key may come from another program's task object: only keys of outputs are read, and the type
     is that of the content.
@@ -31,7 +30,8 @@ async def output_picture(
     if not isinstance(found, Found) or mime is None:
         raise Problem(NOT_FOUND, "the picture is not in the bucket any more, or is none")
     etag = quoted_tag(found.version.e_tag.strip('"'))
-    headers = {"cache-control": NO_CACHE, "etag": etag}
+    headers = (*NO_CACHE, (b"etag", etag.encode()))
     if has_version(request, etag):
-        return Response(status_code=304, headers=headers)
-    return Response(found.body, headers=headers, media_type=mime)
+        await reply_unchanged(request, headers)
+        return None
+    return Reply(found.body, headers=headers, media_type=mime.encode())

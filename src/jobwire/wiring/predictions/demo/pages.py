@@ -8,16 +8,17 @@ import asyncio
 import re
 import time
 from importlib.resources import files
-from typing import Final
+from typing import Annotated, Final
 
-import msgspec
+from msgspec import Meta, Struct
 
-from jobwire.api.problems import INVALID, NOT_FOUND
+from jobwire.api.operation import Operation
+from jobwire.api.problems import NOT_FOUND
 from jobwire.gateway import static_files
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.route import serve
 from jobwire.log import component
 from jobwire.objects import ObjectsError
 from jobwire.wires.predictions.flow import Flow
@@ -31,58 +32,100 @@ _CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'"
 )
-_encode = msgspec.json.Encoder().encode
 _log = component("predictions")
+
+
+class ShownMessage(Struct, frozen=True):
+    """One line of the chat; `picture` is the path of its picture."""
+
+    id: int
+    author: str
+    text: str
+    picture: str | None
+
+
+class ShownChat(Struct, frozen=True):
+    """The chat, and its revision: the `seen` of the next request."""
+
+    revision: int
+    messages: list[ShownMessage]
+
+
+class SentPhoto(Struct, frozen=True):
+    """The id of the task that was made for a photo."""
+
+    task: str
+
+
+class _Seen(Struct, frozen=True):
+    seen: Annotated[
+        int, Meta(ge=0, le=999_999_999, description="answer when there is something newer")
+    ] = 0
+
+
+class _Caption(Struct, frozen=True):
+    caption: str = ""
+
+
+_MESSAGES: Final = Operation(
+    "GET", "/demo/messages", "read", "The chat", tag="demo", query=_Seen, answer=ShownChat
+)
+_PICTURE: Final = Operation[None](
+    "GET",
+    "/demo/pictures/{id}",
+    "read",
+    "One picture",
+    tag="demo",
+    media_type="image/*",
+    problems=(NOT_FOUND,),
+)
+_PHOTO: Final = Operation(
+    "POST",
+    "/demo/photos",
+    "submit",
+    "Send a photo",
+    tag="demo",
+    query=_Caption,
+    binary=("image/*",),
+    max_body=11 << 20,
+    answer=SentPhoto,
+    status=202,
+)
 
 
 def chat_feature(chat: DemoChat, flow: Flow, tasks: asyncio.TaskGroup) -> Feature:
     """The page, its script and its calls."""
 
-    async def messages(request: HttpRequest) -> Reply:
-        seen = _number(request.query("seen") or "0")
-        if seen is None:
-            raise Problem(INVALID, "seen must be a number")
-        await chat.wait_for_change(seen, _WAIT_S)
+    async def messages(_request: HttpRequest, query: _Seen) -> ShownChat:
+        await chat.wait_for_change(query.seen, _WAIT_S)
         shown = [
-            {
-                "id": each.id,
-                "author": each.author,
-                "text": each.text,
-                "picture": f"/demo/pictures/{each.id}?r={each.revision}" if each.picture else None,
-            }
+            ShownMessage(
+                each.id,
+                each.author,
+                each.text,
+                _PICTURE.url(str(each.id), r=each.revision) if each.picture else None,
+            )
             for each in chat.messages.values()
         ]
-        return Reply(_encode({"revision": chat.revision, "messages": shown}))
+        return ShownChat(chat.revision, shown)
 
-    async def picture(request: HttpRequest) -> Reply:
-        number = _number(request.params[0])
-        message = None if number is None else chat.messages.get(number)
+    async def picture(_request: HttpRequest, id_: str) -> Reply:
+        message = chat.messages.get(int(id_)) if re.fullmatch(r"[0-9]{1,9}", id_) else None
         if message is None or message.picture is None:
             raise Problem(NOT_FOUND, "there is no such picture")
         return Reply(message.picture, media_type=message.mime.encode())
 
-    async def photo(request: HttpRequest) -> Reply:
+    async def photo(request: HttpRequest, query: _Caption) -> SentPhoto:
         body = await request.body(None)
-        caption = (request.query("caption") or "")[:1000]
-        tid = await send_photo(chat, flow, tasks, body, caption)
-        return Reply(_encode({"task": tid}), 202)
-
-    def doc(summary: str, media_type: str = "application/json") -> Doc:
-        return Doc(summary=summary, tag="demo", answer=dict, media_type=media_type)
+        return SentPhoto(await send_photo(chat, flow, tasks, body, query.caption[:1000]))
 
     return Feature(
         name="demo",
+        routes=[serve(_MESSAGES, messages), serve(_PICTURE, picture), serve(_PHOTO, photo)],
         hot=[
             *page_routes("/page"),
             *static_files.routes(
                 "/", files("jobwire.wiring.predictions.demo") / "static", csp=_CSP
-            ),
-            HotRoute("GET", "/demo/messages", "read", messages, doc("The chat")),
-            HotRoute(
-                "GET", "/demo/pictures/{id}", "read", picture, doc("One picture", "image/png")
-            ),
-            HotRoute(
-                "POST", "/demo/photos", "submit", photo, doc("Send a photo"), max_body=11 << 20
             ),
         ],
     )
@@ -111,7 +154,3 @@ async def _submit(flow: Flow, photo: Photo) -> None:
         await flow.submit(photo)
     except ObjectsError as error:
         _log.error("photo left to reconcile: %s", error)
-
-
-def _number(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None

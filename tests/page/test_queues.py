@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from jobwire.client import Queue
 from jobwire.client.errors import NotFound
 from jobwire.local import free_port

@@ -76,6 +76,7 @@ PUT: Final = operation(
     problems=[GONE],
 )
 ADD: Final = operation("POST", "/widgets", body=Either("widgets", Widgets, Widget), answer=Shown)
+MAYBE: Final = operation("POST", "/maybe", body=Widget | None, answer=Shown)
 BOTH: Final = operation("POST", "/both/{a}/{b}", query=Filter, body=Widget, answer=Shown)
 DEEP_BODY: Final = operation("POST", "/deep", body=Widget, too_deep=DEEP, answer=Shown)
 REMOVE: Final = operation("DELETE", "/widgets/{id}", status=204, also={202: "later"})
@@ -109,6 +110,10 @@ async def put(request: HttpRequest, id_: str, body: Widget) -> Shown | Reply:
 
 async def add(_request: HttpRequest, body: Widget | Widgets) -> Shown:
     return Shown(type(body).__name__)
+
+
+async def maybe(_request: HttpRequest, body: Widget | None) -> Shown:
+    return Shown(None if body is None else body.name)
 
 
 async def both(_request: HttpRequest, a: str, b: str, query: Filter, body: Widget) -> Shown:
@@ -154,6 +159,7 @@ def routes() -> list[Route]:
         serve(NAMED, show_name),
         serve(PUT, put),
         serve(ADD, add),
+        serve(MAYBE, maybe),
         serve(BOTH, both),
         serve(DEEP_BODY, deep),
         serve(REMOVE, remove),
@@ -348,6 +354,18 @@ def test_a_body_of_either_type(client: httpx.Client, body: str, expected: str) -
         assert shown(answer) == expected
     else:
         assert fault(answer) == (422, "invalid_request", expected.replace("body :", "body:"))
+
+
+def test_a_body_may_be_absent(client: httpx.Client) -> None:
+    """Where its type allows None."""
+    assert shown(client.post("/maybe")) is None
+    assert shown(client.post("/maybe", content=b"null", headers=JSON)) is None
+    assert shown(client.post("/maybe", json={"name": "n"})) == "n"
+    assert fault(client.post("/maybe", json={"nam": "n"}))[:2] == (422, "invalid_request")
+    assert fault(client.post("/maybe", content=b" "))[:2] == (400, "invalid_json")
+    paths = client.get("/openapi.json").json()["paths"]
+    assert "required" not in paths["/maybe"]["post"]["requestBody"]
+    assert paths["/both/{a}/{b}"]["post"]["requestBody"]["required"] is True
 
 
 @pytest.mark.parametrize(

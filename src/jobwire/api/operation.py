@@ -86,7 +86,8 @@ class Operation(Generic[A]):
     text for an invalid value. Unknown parameters are ignored."""
     headers: Sequence[Header] = ()
     body: object = None
-    """A msgspec type, or `Either`."""
+    """A msgspec type, or `Either`. A type that allows None is of a request that may come without
+    a body."""
     takes: object = None
     """The same, only documented: a batch of items, a signed webhook."""
     body_example: object = None
@@ -142,6 +143,11 @@ class Operation(Generic[A]):
     def parameters(self) -> tuple[str, ...]:
         """The names of the path parameters, in order."""
         return tuple(_PARAMETER.findall(self.path))
+
+    @property
+    def body_required(self) -> bool:
+        """Whether a request must have a body, if the operation declares one."""
+        return NoneType not in get_args(self.body)
 
     def url(self, *places: str, **query: object) -> str:
         """The path and query of a request: `GET.url("7", limit=5)` is `/v1/jobs/7?limit=5`.

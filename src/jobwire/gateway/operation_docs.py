@@ -58,7 +58,8 @@ def described(operation: Operation[Any], schema_of: Mapping[int, Json]) -> Json:
     ]
     body = _body(operation, schema_of)
     if body is not None:
-        document["requestBody"] = {"required": True, "content": body}
+        required = {"required": True} if operation.body_required else {}
+        document["requestBody"] = {**required, "content": body}
     responses = _successes(operation, schema_of) | problem_responses(_problems(operation))
     if operation.error is not None:
         for status, why in operation.errors.items():

@@ -152,6 +152,8 @@ def _in_shape(operation: Operation[Any], endpoint: Callable[..., Awaitable[Any]]
     status, too_deep = operation.status, operation.too_deep
     read = QueryReader(operation.query).read if operation.query is not None else None
     decode = _decoder(operation.body) if operation.body is not None else None
+    if decode is not None and not operation.body_required:
+        decode = _none_if_empty(decode)
 
     if read is None and decode is None:
 
@@ -230,6 +232,11 @@ def _decoder(body: Any) -> Callable[[bytes], Any]:
         return given(content) if by in _decode_members(content) else other(content)
 
     return decode
+
+
+def _none_if_empty(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """The decoder of a body that may be absent."""
+    return lambda content: decode(content) if content else None
 
 
 def _malformed(fault: str, body: bytes) -> str:

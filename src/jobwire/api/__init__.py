@@ -6,6 +6,9 @@
     images       the operations of images
     jobs         the operations of jobs
     predictions  the operations of predictions
+    queues       the operations of BullMQ's queues
+    queue_jobs   the operations of their jobs; flows, schedulers: of trees of jobs, of schedulers
+    wire         the keys of a job on its server, in the form that all systems have
 
 The gateway serves them (`gateway/route.py`), the OpenAPI document is printed from them, clients
 call by them. There is a module for each system; it has, in this order: limits, request types,

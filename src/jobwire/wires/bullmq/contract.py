@@ -218,6 +218,8 @@ COLLECTIONS: Final = {
     if state is not State.UNKNOWN
 }
 """State → the last part of the key of its list or sorted set."""
+NEWEST_FIRST: Final = frozenset((State.COMPLETED, State.FAILED))
+"""The states whose jobs are listed from the newest one; others in the order of their start."""
 
 
 class Event(StrEnum):

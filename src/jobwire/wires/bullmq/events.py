@@ -23,8 +23,8 @@ CUSTOM: Final = "custom"
 """The name of events that the wire does not define: it could be a word of the event stream."""
 
 
-class QueueEventBody(msgspec.Struct, frozen=True):
-    """The `data:` of a server-sent event."""
+class _Body(msgspec.Struct, frozen=True):
+    """The `data:` of a server-sent event: `QueueEventBody` in `api/queues.py`."""
 
     event: str
     job_id: str | None
@@ -72,7 +72,7 @@ class QueueEvent:
                 for name, text in self.fields.items()
             }
             job_id = None if self.job_id is None else readable(self.job_id)
-            body = QueueEventBody(readable(self.name), job_id, self.position.ms, fields)
+            body = _Body(readable(self.name), job_id, self.position.ms, fields)
             self._body = _encode(body)
         return self._body
 

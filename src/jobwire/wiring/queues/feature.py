@@ -33,12 +33,10 @@ async def queues_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
         directory = QueueDirectory(connection, queues.prefix, queues.names)
         await directory.scan()
         access = QueueAccess(connection, queues.bull(), directory, queues.tenant_of)
-        routers, hot = queue_routes(access, follower, context.streams)
         async with Maintenance(directory.maintenance()).running():
             yield Feature(
                 name="queues",
-                routers=routers,
-                hot=hot,
+                routes=queue_routes(access, follower, context.streams),
                 scrape=BullMetrics(connection, queues.prefix, directory).read,
                 view=QueuesView(access),
             )

@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec.structs import asdict
+
 from jobwire.valkey import Config, Connection
-from jobwire.wires.bullmq.contract import COLLECTIONS, State
+from jobwire.wires.bullmq.contract import COLLECTIONS, NEWEST_FIRST, State
 from jobwire.wires.bullmq.directory import QueueDirectory
 from jobwire.wires.bullmq.http.bodies import shown
 from jobwire.wires.bullmq.metrics import QueueFigures, measure
 from jobwire.wires.bullmq.queue import BullQueue
 from jobwire.wires.bullmq.registry import seen_workers
 from jobwire.wires.bullmq.settings import BullSettings
-from jobwire.wires.bullmq.summaries import NEWEST_FIRST
 
 _MAX_STEPS: Final = 1_000
 STATES: Final = tuple(map(str, COLLECTIONS))
@@ -75,7 +76,7 @@ async def look_at_jobs(
                 str(each),
                 job.attempts_made,
                 job.problem or job.failed_reason,
-                shown(job, queue, each).model_dump(),
+                asdict(shown(job, queue, each)),
             )
             for each in states
             for job in await opened.list(each, count=count, oldest_first=each not in NEWEST_FIRST)

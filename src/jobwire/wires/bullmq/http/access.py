@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from jobwire.api.queues import QUEUE_NOT_FOUND
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.tenants import may_see
@@ -16,7 +17,6 @@ from jobwire.valkey import Connection
 from jobwire.wires.bullmq.checks import check_queue_name
 from jobwire.wires.bullmq.contract import Keys
 from jobwire.wires.bullmq.directory import QueueDirectory
-from jobwire.wires.bullmq.http import problems
 from jobwire.wires.bullmq.payloads import check_payload
 from jobwire.wires.bullmq.queue import BullQueue
 from jobwire.wires.bullmq.settings import BullSettings
@@ -45,7 +45,7 @@ class QueueAccess:
         RefusedError if it cannot be a name."""
         check_queue_name(queue)
         if not self.is_visible(request, queue):
-            raise Problem(problems.QUEUE_NOT_FOUND)
+            raise Problem(QUEUE_NOT_FOUND)
         return BullQueue(self.connection, queue, self.settings, check_data=check_payload(queue))
 
     async def existing(self, request: HttpRequest, queue: str) -> BullQueue:
@@ -54,6 +54,6 @@ class QueueAccess:
         if queue not in self.directory.names and queue not in self.tenant_of:
             meta = Keys(queue, self.settings.prefix).meta
             if not cast(int, await self.connection.call("EXISTS", meta)):
-                raise Problem(problems.QUEUE_NOT_FOUND)
+                raise Problem(QUEUE_NOT_FOUND)
             self.directory.add(queue)
         return opened

@@ -1,18 +1,17 @@
 """Between the bodies of the API and the values of the wire. Pure."""
 
-import json
 from typing import Any, TypeAlias
 
-from jobwire.wires.bullmq.checks import refuse
-from jobwire.wires.bullmq.codec import Job, json_or_text, readable
-from jobwire.wires.bullmq.contract import State
-from jobwire.wires.bullmq.http.schemas import (
+from jobwire.api.queue_jobs import (
     AddedQueueJob,
     BackoffOptions,
     KeepOptions,
     NewJobOptions,
     QueueJob,
 )
+from jobwire.wires.bullmq.checks import refuse
+from jobwire.wires.bullmq.codec import Job, json_or_text, json_text, readable
+from jobwire.wires.bullmq.contract import State
 from jobwire.wires.bullmq.options import Backoff, Deduplication, JobOptions, Keep, Retention
 from jobwire.wires.bullmq.queue import Added, Deduplicated, Duplicate, NewJob
 
@@ -22,9 +21,9 @@ Outcome: TypeAlias = Added | Duplicate | Deduplicated
 def new_job(name: str, data: Any, opts: NewJobOptions) -> NewJob:
     """RefusedError if the data cannot be written."""
     try:
-        text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    except (ValueError, RecursionError):
-        raise refuse("the data is not JSON; NaN and Infinity are not either") from None
+        text = json_text(data)
+    except RecursionError:
+        raise refuse("the data is nested too deeply") from None
     return NewJob(name, text, _options(opts))
 
 
@@ -70,11 +69,11 @@ def _retention(given: bool | int | KeepOptions | None) -> Retention | None:
 def added(answer: Outcome) -> AddedQueueJob:
     match answer:
         case Added(job_id):
-            return AddedQueueJob(id=job_id, outcome="added")
+            return AddedQueueJob(job_id, "added")
         case Duplicate(job_id):
-            return AddedQueueJob(id=job_id, outcome="duplicate")
+            return AddedQueueJob(job_id, "duplicate")
         case Deduplicated(job_id):
-            return AddedQueueJob(id=job_id, outcome="deduplicated")
+            return AddedQueueJob(job_id, "deduplicated")
 
 
 def shown(job: Job, queue: str, state: State | str) -> QueueJob:

@@ -8,20 +8,23 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, cast
 
+from msgspec.structs import astuple
+
+from jobwire.api.flows import (
+    DEFAULT_DEPTH,
+    DEFAULT_WIDTH,
+    MAX_TREE_JOBS,
+    ChildCounts,
+    FlowTree,
+    FlowTreeJob,
+)
 from jobwire.valkey import Connection
 from jobwire.wires.bullmq.checks import is_job_id, is_queue_name
 from jobwire.wires.bullmq.codec import number_of, read_json, readable
 from jobwire.wires.bullmq.contract import Field, Keys, Relation, State
-from jobwire.wires.bullmq.http.flow_schemas import ChildCounts, FlowTree, FlowTreeJob
 from jobwire.wires.bullmq.queue import BullQueue
 from jobwire.wires.bullmq.settings import BullSettings
 
-DEFAULT_DEPTH: Final = 10
-DEFAULT_WIDTH: Final = 20
-MAX_DEPTH: Final = 50
-MAX_WIDTH: Final = 200
-MAX_JOBS: Final = 200
-"""How many jobs a tree shows in all: the state of a waiting job costs a search of its queue."""
 _MAX_SCANS: Final = 10
 
 _RECORDED: Final = {
@@ -64,7 +67,7 @@ class TreeReader:
         root = (await self._job(JobRef(queue, job_id))).body
         if root.removed:
             return None
-        left, level = MAX_JOBS - 1, [root]
+        left, level = MAX_TREE_JOBS - 1, [root]
         for _ in range(depth):
             below = await asyncio.gather(*(self._children(each, width) for each in level))
             pairs = [(job, ref) for job, refs in zip(level, below, strict=True) for ref in refs]
@@ -78,7 +81,7 @@ class TreeReader:
             left -= len(level)
             if not level:
                 break
-        return FlowTree(job=root, parent=await self._parent(queue, job_id))
+        return FlowTree(root, await self._parent(queue, job_id))
 
     async def _parent(self, queue: str, job_id: str) -> FlowTreeJob | None:
         key = self._keys(queue).job(job_id)
@@ -104,19 +107,17 @@ class TreeReader:
             queue=ref.queue,
             id=ref.id,
             name=readable(name or ""),
-            state=ref.recorded if removed else state,
+            state=str(ref.recorded if removed else state),
             removed=removed,
             progress=read_json(progress or "0"),
             failed_reason=readable(reason) if reason else None,
-            counts=ChildCounts(
-                completed=completed, failed=failed, ignored=ignored, pending=pending
-            ),
+            counts=ChildCounts(completed, failed, ignored, pending),
             children=[],
         )
         return _ReadJob(number_of(timestamp) or 0, body)
 
     async def _children(self, job: FlowTreeJob, width: int) -> Sequence[JobRef]:
-        if not any(job.counts.model_dump().values()):
+        if not any(astuple(job.counts)):
             return []
         key = self._keys(job.queue).job(job.id)
         # Pending ones are read first: a child that ends meanwhile is in what is read after them.

@@ -2,73 +2,75 @@
 (B-12)."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
-from fastapi import APIRouter
+from msgspec.structs import asdict
 
+from jobwire.api import queues as api
 from jobwire.gateway.problems import Problem
-from jobwire.gateway.router import CurrentRequest, needs
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.route import Route
 from jobwire.wires.bullmq.admin import Metrics, QueueAdmin
 from jobwire.wires.bullmq.contract import State
 from jobwire.wires.bullmq.http import problems
 from jobwire.wires.bullmq.http.access import QueueAccess
-from jobwire.wires.bullmq.http.failures import wire_router
-from jobwire.wires.bullmq.http.schemas import (
-    Affected,
-    CleanRequest,
-    DrainRequest,
-    ObliterateRequest,
-    PauseState,
-    QueueInfo,
-    QueueRates,
-    Queues,
-    QueueSummary,
-    RetryRequest,
-)
+from jobwire.wires.bullmq.http.route import queue_route
 from jobwire.wires.bullmq.metrics import QueueFigures, measure
 from jobwire.wires.bullmq.registry import seen_workers
 from jobwire.wires.bullmq.schedulers import Schedulers
 
-PATH: Final = "/v1/queues"
 _HOUR: Final = 60
 
 
-def queue_router(access: QueueAccess) -> APIRouter:
-    """The routes."""
-    routes = wire_router()
-    connection, prefix = access.connection, access.settings.prefix
+class QueueRoutes:
+    """The endpoints."""
 
-    async def summaries(names: list[str]) -> list[QueueSummary]:
-        figures, workers = await asyncio.gather(
-            measure(connection, prefix, names), seen_workers(connection, prefix, names)
-        )
+    def __init__(self, access: QueueAccess) -> None:
+        self._access = access
+        self._connection, self._prefix = access.connection, access.settings.prefix
+
+    def routes(self) -> Sequence[Route]:
+        """The routes."""
         return [
-            _summary(name, figures[name], access.tenant_of.get(name), (workers or {}).get(name))
-            for name in names
+            queue_route(api.LIST, self.list),
+            queue_route(api.GET, self.get),
+            queue_route(api.PAUSE, self.pause),
+            queue_route(api.RESUME, self.resume),
+            queue_route(api.DRAIN, self.drain),
+            queue_route(api.CLEAN, self.clean),
+            queue_route(api.OBLITERATE, self.obliterate),
+            queue_route(api.RETRY_ALL, self.retry_all),
+            queue_route(api.PROMOTE_ALL, self.promote_all),
         ]
 
-    @routes.get(PATH, openapi_extra=needs("read", problems.UNAVAILABLE))
-    async def list_queues(request: CurrentRequest) -> Queues:
-        """The queues that the settings name and those that were found on the server."""
-        return Queues(queues=await summaries(access.names(request)))
+    async def list(self, request: HttpRequest) -> api.Queues:
+        """The queues that the caller may see."""
+        names = self._access.names(request)
+        figures, workers = await asyncio.gather(
+            measure(self._connection, self._prefix, names),
+            seen_workers(self._connection, self._prefix, names),
+        )
+        return api.Queues(
+            [self._summary(name, figures[name], (workers or {}).get(name)) for name in names]
+        )
 
-    @routes.get(PATH + "/{queue}", openapi_extra=needs("read", *problems.ON_QUEUES))
-    async def get_a_queue(queue: str, request: CurrentRequest) -> QueueInfo:
-        """One queue: jobs by state, limits, ended jobs by minute."""
-        opened = await access.existing(request, queue)
+    async def get(self, request: HttpRequest, queue: str) -> api.QueueInfo:
+        """One queue, with its limits and the last hour."""
+        opened = await self._access.existing(request, queue)
         admin = QueueAdmin(opened)
-        figures = (await measure(connection, prefix, [queue]))[queue]
-        workers = await seen_workers(connection, prefix, [queue])
+        figures = (await measure(self._connection, self._prefix, [queue]))[queue]
+        workers = await seen_workers(self._connection, self._prefix, [queue])
         limits, schedulers, completed, failed = await asyncio.gather(
             admin.limits(),
             Schedulers(opened).count(),
             admin.metrics(State.COMPLETED, last=_HOUR - 1),
             admin.metrics(State.FAILED, last=_HOUR - 1),
         )
-        summary = _summary(queue, figures, access.tenant_of.get(queue), (workers or {}).get(queue))
+        summary = self._summary(queue, figures, (workers or {}).get(queue))
         rate = {"max": limits.max_jobs or 0, "duration": limits.per_ms or 0}
-        return QueueInfo(
-            **summary.model_dump(),
+        return api.QueueInfo(
+            **asdict(summary),
             stalled=figures.stalled,
             schedulers=schedulers,
             concurrency=limits.concurrency,
@@ -77,95 +79,74 @@ def queue_router(access: QueueAccess) -> APIRouter:
             failed=_rates(failed),
         )
 
-    @routes.post(PATH + "/{queue}/pause", openapi_extra=needs("admin", *problems.ON_QUEUES))
-    async def pause_a_queue(queue: str, request: CurrentRequest) -> PauseState:
-        """Pause a queue: no worker of any program starts its jobs. Running jobs go on."""
-        await (await access.existing(request, queue)).pause()
-        return PauseState(paused=True)
+    async def pause(self, request: HttpRequest, queue: str) -> api.PauseState:
+        """Let no worker start its jobs."""
+        await (await self._access.existing(request, queue)).pause()
+        return api.PauseState(paused=True)
 
-    @routes.post(PATH + "/{queue}/resume", openapi_extra=needs("admin", *problems.ON_QUEUES))
-    async def resume_a_queue(queue: str, request: CurrentRequest) -> PauseState:
-        """Resume a paused queue."""
-        await (await access.existing(request, queue)).resume()
-        return PauseState(paused=False)
+    async def resume(self, request: HttpRequest, queue: str) -> api.PauseState:
+        """Let workers start its jobs again."""
+        await (await self._access.existing(request, queue)).resume()
+        return api.PauseState(paused=False)
 
-    @routes.post(PATH + "/{queue}/drain", openapi_extra=needs("admin", *problems.ON_QUEUES))
-    async def drain_a_queue(
-        queue: str, request: CurrentRequest, what: DrainRequest | None = None
-    ) -> Affected:
+    async def drain(
+        self, request: HttpRequest, queue: str, body: api.DrainRequest | None
+    ) -> api.Affected:
         """Delete all jobs that wait, and the delayed ones if asked."""
-        admin = QueueAdmin(await access.existing(request, queue))
-        return Affected(count=await admin.drain(delayed=what is not None and what.delayed))
+        admin = QueueAdmin(await self._access.existing(request, queue))
+        return api.Affected(await admin.drain(delayed=body is not None and body.delayed))
 
-    @routes.post(
-        PATH + "/{queue}/clean",
-        openapi_extra=needs("admin", *problems.ON_QUEUES, problems.BAD_JOB, problems.UNKNOWN_STATE),
-    )
-    async def clean_a_queue(
-        queue: str, request: CurrentRequest, what: CleanRequest | None = None
-    ) -> Affected:
+    async def clean(
+        self, request: HttpRequest, queue: str, body: api.CleanRequest | None
+    ) -> api.Affected:
         """Delete the jobs of a state that are old enough."""
-        given = what or CleanRequest()
-        admin = QueueAdmin(await access.existing(request, queue))
+        given = body or api.CleanRequest()
+        admin = QueueAdmin(await self._access.existing(request, queue))
         ids = await admin.clean(given.state, grace_ms=given.grace_ms, limit=given.limit)
-        return Affected(count=len(ids))
+        return api.Affected(len(ids))
 
-    @routes.post(
-        PATH + "/{queue}/obliterate",
-        openapi_extra=needs("admin", *problems.ON_QUEUES, problems.QUEUE_ACTIVE),
-    )
-    async def obliterate_a_queue(
-        queue: str, request: CurrentRequest, what: ObliterateRequest | None = None
-    ) -> Affected:
-        """Delete the queue with its jobs, schedulers and events. Jobs that wait for children stay:
-        the children may be in other queues. A queue whose jobs are run is refused, unless
-        forced."""
-        opened = await access.existing(request, queue)
-        force = what is not None and what.force
+    async def obliterate(
+        self, request: HttpRequest, queue: str, body: api.ObliterateRequest | None
+    ) -> api.Affected:
+        """Delete the queue; one whose jobs are run only if forced."""
+        opened = await self._access.existing(request, queue)
+        force = body is not None and body.force
         counts = await opened.counts()
         # The verb pauses the queue first: a queue that is refused here keeps running.
         if counts[State.ACTIVE] and not force:
-            raise Problem(problems.QUEUE_ACTIVE)
+            raise Problem(api.QUEUE_ACTIVE)
         refusal = await QueueAdmin(opened).obliterate(force=force)
         if refusal is not None:
             detail = (
                 "a worker has started a job, or another client has resumed the queue, meanwhile"
             )
             raise problems.refused(refusal, f"{detail}; look at the queue and repeat")
-        return Affected(count=sum(counts.values()) - counts[State.WAITING_CHILDREN])
+        return api.Affected(sum(counts.values()) - counts[State.WAITING_CHILDREN])
 
-    @routes.post(PATH + "/{queue}/retry", openapi_extra=needs("admin", *problems.ON_QUEUES))
-    async def retry_all_jobs(
-        queue: str, request: CurrentRequest, what: RetryRequest | None = None
-    ) -> Affected:
+    async def retry_all(
+        self, request: HttpRequest, queue: str, body: api.RetryRequest | None
+    ) -> api.Affected:
         """Run all failed jobs again, or all completed ones."""
-        admin = QueueAdmin(await access.existing(request, queue))
-        state = State((what or RetryRequest()).state)
-        finished = State.COMPLETED if state is State.COMPLETED else State.FAILED
-        return Affected(count=await admin.retry_all(finished))
+        admin = QueueAdmin(await self._access.existing(request, queue))
+        completed = body is not None and body.state == State.COMPLETED
+        return api.Affected(await admin.retry_all(State.COMPLETED if completed else State.FAILED))
 
-    @routes.post(PATH + "/{queue}/promote", openapi_extra=needs("admin", *problems.ON_QUEUES))
-    async def promote_all_jobs(queue: str, request: CurrentRequest) -> Affected:
+    async def promote_all(self, request: HttpRequest, queue: str) -> api.Affected:
         """Let all delayed jobs run as soon as workers are free."""
-        admin = QueueAdmin(await access.existing(request, queue))
-        return Affected(count=await admin.promote_all())
+        admin = QueueAdmin(await self._access.existing(request, queue))
+        return api.Affected(await admin.promote_all())
 
-    return routes
-
-
-def _summary(
-    name: str, figures: QueueFigures, tenant: str | None, workers: int | None
-) -> QueueSummary:
-    age_s = figures.next_age_s
-    return QueueSummary(
-        name=name,
-        tenant=tenant,
-        paused=figures.paused,
-        counts={str(state): count for state, count in figures.jobs.items()},
-        oldest_waiting_ms=None if age_s is None else round(age_s * 1000),
-        workers=workers,
-    )
+    def _summary(self, name: str, figures: QueueFigures, workers: int | None) -> api.QueueSummary:
+        age_s = figures.next_age_s
+        return api.QueueSummary(
+            name=name,
+            tenant=self._access.tenant_of.get(name),
+            paused=figures.paused,
+            counts={str(state): count for state, count in figures.jobs.items()},
+            oldest_waiting_ms=None if age_s is None else round(age_s * 1000),
+            workers=workers,
+        )
 
 
-def _rates(metrics: Metrics) -> QueueRates:
-    return QueueRates(total=metrics.total, by_minute=metrics.minutes)
+def _rates(metrics: Metrics) -> api.QueueRates:
+    return api.QueueRates(metrics.total, metrics.minutes)

@@ -1,21 +1,17 @@
 """`GET /v1/queues/{queue}/jobs/{id}/wire`: the keys of a job as they are on the server (B-12)."""
 
 from typing import Any, Final, NamedTuple, cast
-from urllib.parse import quote
 
-from fastapi import APIRouter, Response
-
+from jobwire.api import queue_jobs as api
+from jobwire.api.wire import WireBody, WireEntryBody, WireFieldBody, WireKeyBody
 from jobwire.gateway.problems import Problem
-from jobwire.gateway.router import CurrentRequest, documented, json_response
-from jobwire.gateway.routes import Doc
-from jobwire.gateway.wire_view import WireBody, WireEntryBody, WireFieldBody, WireKeyBody
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.route import Route
 from jobwire.wires.bullmq.checks import is_job_id
 from jobwire.wires.bullmq.codec import readable
 from jobwire.wires.bullmq.contract import Extra, Field
-from jobwire.wires.bullmq.http import problems
 from jobwire.wires.bullmq.http.access import QueueAccess
-from jobwire.wires.bullmq.http.failures import wire_router
-from jobwire.wires.bullmq.http.jobs import JOB
+from jobwire.wires.bullmq.http.route import queue_route
 
 WIRE: Final = "bullmq"
 _OURS: Final = frozenset((Extra.WORKER_ID,))
@@ -41,48 +37,21 @@ _NOTES: Final = {
 }
 """By the part that the script names."""
 
-DOC: Final = Doc(
-    summary="The keys of a job of a queue, as they are on the server",
-    tag="queues",
-    description="For authors of other clients. Read-only; long values are cut, and of the "
-    "queue's events the last 500 are looked at.",
-    answer=WireBody,
-    example={
-        "job_id": "17",
-        "wire": WIRE,
-        "now_ts": 1767225601204,
-        "keys": [
-            {
-                "key": "bull:video-generation:17",
-                "type": "hash",
-                "ttl_ms": None,
-                "size": 9,
-                "fields": [{"name": "name", "value": "render"}],
-                "command": ["HGETALL", "bull:video-generation:17"],
-                "path": "/v1/queues/video-generation/jobs/17",
-            }
-        ],
-    },
-    problems=problems.ON_JOBS,
-)
 
-
-def wire_keys_router(access: QueueAccess) -> APIRouter:
+def wire_route(access: QueueAccess) -> Route:
     """The route."""
-    routes = wire_router()
 
-    @routes.get(JOB + "/wire", openapi_extra=documented("read", DOC))
-    async def read_wire(queue: str, job_id: str, request: CurrentRequest) -> Response:
+    async def read_wire(request: HttpRequest, queue: str, job_id: str) -> WireBody:
         opened = await access.existing(request, queue)
         found = await opened.run("inspect", job_id) if is_job_id(job_id) else None
         if not found:
-            raise Problem(problems.JOB_NOT_FOUND)
-        path = JOB.format(queue=quote(queue, safe=""), job_id=quote(job_id, safe=""))
+            raise Problem(api.JOB_NOT_FOUND)
+        path = api.GET.url(queue, job_id)
         rows = cast("list[tuple[str, str, str, int, int, list[Any]]]", found)
         keys = [_body(_Key(*row), job_id, path) for row in rows]
-        return json_response(WireBody(job_id, WIRE, opened.now_ms(), keys))
+        return WireBody(job_id, WIRE, opened.now_ms(), keys)
 
-    return routes
+    return queue_route(api.WIRE, read_wire)
 
 
 _MANY: Final = frozenset(("logs", "dependencies", "unsuccessful"))

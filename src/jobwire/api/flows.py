@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from jobwire.api.operation import Operation
 from jobwire.api.queue_jobs import JOB, MAX_BODY, ON_ADDING, ON_JOBS, AnyJson, NewJobOptions
@@ -19,7 +19,7 @@ MAX_TREE_JOBS: Final = 200
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class FlowJobOptions(NewJobOptions, frozen=True, forbid_unknown_fields=True):
+class FlowJobOptions(NewJobOptions, frozen=True, forbid_unknown_fields=True, gc=False):
     """How a job of a flow is run, and the effect of its failure on its parent: at most one of the
     four, without any the parent keeps waiting."""
 
@@ -29,18 +29,18 @@ class FlowJobOptions(NewJobOptions, frozen=True, forbid_unknown_fields=True):
     removeDependencyOnFailure: bool = False  # noqa: N815
 
 
-class NewFlowJob(Struct, frozen=True, forbid_unknown_fields=True):
+class NewFlowJob(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A job and the jobs that it waits for."""
 
     name: str
     queueName: Annotated[  # noqa: N815 - the wire's name
         str, Meta(description="that of its parent without it; of the root that of the path")
     ] = ""
-    data: AnyJson = field(default_factory=dict[str, Any])
+    data: AnyJson = {}
     opts: FlowJobOptions = FlowJobOptions()
     children: Annotated[
-        list["NewFlowJob"], Meta(description=f"a flow has at most {MAX_FLOW_JOBS} jobs")
-    ] = []
+        tuple["NewFlowJob", ...], Meta(description=f"a flow has at most {MAX_FLOW_JOBS} jobs")
+    ] = ()
 
 
 class TreeQuery(Struct, frozen=True):

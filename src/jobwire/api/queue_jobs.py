@@ -3,7 +3,7 @@ writes there can be pasted here."""
 
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from jobwire.api.operation import Either, Operation
 from jobwire.api.problems import ProblemKind
@@ -61,7 +61,8 @@ class DeduplicationOptions(Struct, frozen=True, forbid_unknown_fields=True):
     reschedule: bool = False
 
 
-class NewJobOptions(Struct, frozen=True, forbid_unknown_fields=True):
+# Without `gc` a body of many jobs is decoded in a fifth of the time. Bodies have no cycles.
+class NewJobOptions(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """How a job is run; the names are those of BullMQ."""
 
     jobId: str = ""  # noqa: N815 - the wire's name
@@ -77,11 +78,11 @@ class NewJobOptions(Struct, frozen=True, forbid_unknown_fields=True):
     deduplication: DeduplicationOptions | None = None
 
 
-class NewQueueJob(Struct, frozen=True, forbid_unknown_fields=True):
+class NewQueueJob(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A job to add."""
 
     name: str
-    data: AnyJson = field(default_factory=dict[str, Any])
+    data: AnyJson = {}
     opts: NewJobOptions = NewJobOptions()
 
 

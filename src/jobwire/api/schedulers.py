@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from jobwire.api.operation import Operation
 from jobwire.api.problems import ProblemKind
@@ -43,7 +43,7 @@ class NewScheduler(Struct, frozen=True, forbid_unknown_fields=True):
 
     repeat: RepeatOptions
     name: str = ""
-    data: AnyJson = field(default_factory=dict[str, Any])
+    data: AnyJson = {}
     opts: NewJobOptions = NewJobOptions()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -301,6 +301,9 @@ def test_b19_bad_bodies(api: httpx.Client, plain: Plain) -> None:
     large = {"jobs": [{"name": "job", "data": "x" * (6 << 20)}] * 2}
     assert api.post(JOB, json=large).status_code == 413
     problem(api.post(JOB, json={"jobs": []}), 422, "invalid_request")
+    faulty = problem(api.post(JOB, json={"jobs": [{"name": 1}] * 900}), 422, "invalid_request")
+    (only,) = cast("list[dict[str, str]]", faulty["errors"])
+    assert only["pointer"] == "/jobs/0/name", "the first fault ends the check"
     video = {"name": "video-generation", "data": {"videoId": "v"}}
     problem(api.post("/v1/queues/video-generation/jobs", json=video), 422, "bad_job")
     assert not plain.call("EXISTS", "bull:mail:meta", "bull:video-generation:meta")

@@ -3,7 +3,9 @@
     operation    what an operation is: `Operation`, `Header`, `Proof`, `Either`
     problems     what a kind of error is, and the kinds that all systems have in common
     gateway      the gateway's own operations
-    jobs         the operations of jobs
+    overview     all systems: rows, failures, search      fleet       workers, tasks, the load
+    jobs         the operations of jobs                   job_queues  their queues
+    openai       for clients of OpenAI's API              wire        a job's keys, of any wire
 
 The gateway serves them (`gateway/route.py`), the OpenAPI document is printed from them, clients
 call by them. There is a module for each system; it has, in this order: limits, request types,

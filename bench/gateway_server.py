@@ -10,10 +10,11 @@ import sys
 
 import uvloop
 
+from jobwire.api.operation import Operation
+from jobwire.gateway import route
 from jobwire.gateway.app import Gateway
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
@@ -35,8 +36,8 @@ async def serve(url: str, listening: socket.socket) -> None:
     follower = Follower(StreamsKeys())
     async with Connection.open(url) as connection, follower.running(url):
         jobs = feature(connection, StreamsSettings(max_queue=10**9), follower, streams)
-        doc = Doc(summary="empty", tag="bench")
-        extra = Feature(name="bench", hot=[HotRoute("POST", "/empty", "submit", empty, doc)])
+        operation = Operation("POST", "/empty", "submit", "empty", tag="bench")
+        extra = Feature(name="bench", routes=[route.serve(operation, empty)])
         gateway = Gateway(settings, [jobs, extra], streams, version="bench")
         await HttpServer(gateway, settings).run_until_stopped(listening)
 

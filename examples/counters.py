@@ -7,19 +7,21 @@ docs/extending.md goes through it.
 """
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Annotated
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import replace
 
 import msgspec
-from fastapi import APIRouter, Path
 from prometheus_client import Counter
 
+from jobwire.api.operation import Operation
+from jobwire.api.problems import UNAVAILABLE, ProblemKind
 from jobwire.doctor import Finding
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Check, HealthStatus
-from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.router import needs, new_router
-from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.problems import Problem
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.route import Route, serve
 from jobwire.job.errors import BackendUnavailable
 from jobwire.settings import Loaded
 from jobwire.valkey import Arg, Connection, ServerError, ValkeyError
@@ -34,6 +36,26 @@ class Count(msgspec.Struct):
 
     name: str
     value: int
+
+
+BAD_NAME = ProblemKind("bad_counter_name", 422, "a name has 1 to 40 letters from a to z")
+READ = Operation(
+    "GET",
+    "/v1/counters/{name}",
+    "read",
+    "Read a counter",
+    tag="counters",
+    answer=Count,
+    example={"name": "visits", "value": 7},
+    problems=(UNAVAILABLE,),
+)
+INCREMENT = replace(
+    READ,
+    method="POST",
+    access="submit",
+    summary="Increment a counter",
+    problems=(BAD_NAME, UNAVAILABLE),
+)
 
 
 class Counters:
@@ -64,30 +86,19 @@ class Counters:
         return HealthStatus("ready")
 
 
-def _hot_route(counters: Counters, reads: Counter) -> HotRoute:
-    """A route that must be fast: a function of the request."""
+def _routes(counters: Counters, reads: Counter) -> Sequence[Route]:
+    """An endpoint is a function of the request and the path's parameters; it returns the answer."""
 
-    async def show(request: HttpRequest) -> Reply:
-        (name,) = request.params
+    async def show(_request: HttpRequest, name: str) -> Count:
         reads.inc()
-        return Reply(msgspec.json.encode(Count(name, await counters.value(name))))
+        return Count(name, await counters.value(name))
 
-    doc = Doc(summary="Read a counter", tag="counters", answer=Count)
-    return HotRoute("GET", "/v1/counters/{name}", "read", show, doc)
+    async def increment(_request: HttpRequest, name: str) -> Count:
+        if not re.fullmatch("[a-z]{1,40}", name):
+            raise Problem(BAD_NAME)
+        return Count(name, await counters.increment(name))
 
-
-def _router(counters: Counters) -> APIRouter:
-    """All other routes: ordinary FastAPI, with the scope that they need."""
-    router = new_router("counters")
-
-    @router.post("/v1/counters/{name}", openapi_extra=needs("submit"))
-    async def increment(
-        name: Annotated[str, Path(pattern="^[a-z]{1,40}$")],
-    ) -> dict[str, int | str]:
-        return {"name": name, "value": await counters.increment(name)}
-
-    assert increment
-    return router
+    return [serve(READ, show), serve(INCREMENT, increment)]
 
 
 @contextlib.asynccontextmanager
@@ -97,8 +108,7 @@ async def _feature(context: GatewayContext) -> AsyncGenerator[Feature]:
     reads = Counter("jobwire_counters_reads", "Counters that were read.", registry=None)
     yield Feature(
         name="counters",
-        hot=[_hot_route(counters, reads)],
-        routers=[_router(counters)],
+        routes=_routes(counters, reads),
         checks=[Check("counters", counters.health)],
         collectors=[reads],
     )

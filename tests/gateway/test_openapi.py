@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -10,8 +10,10 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from pydantic import BaseModel
 
+from jobwire.api.operation import Operation
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.route import serve
 from jobwire.gateway.router import needs, new_router
 from jobwire.gateway.routes import Doc, HotRoute
 from tests.gateway.events import EventsFeature
@@ -152,3 +154,42 @@ def test_two_types_of_one_name_are_refused() -> None:
         ]
         with pytest.raises(ValueError, match="Twice: two types"):
             build(Feature(name="x", hot=hot))
+
+
+class Hidden(msgspec.Struct):
+    """Members that a reader may not see are left out."""
+
+    payload: Annotated[Any, msgspec.Meta(extra_json_schema={"type": "object"})] = None
+    fault: Annotated[Any, msgspec.Meta(extra_json_schema={"type": ["string", "null"]})] = None
+
+
+@clause("O-9")
+def test_the_types_of_path_parameters_and_hidden_members() -> None:
+    """A member that is never null has no default null, which would not fit its type."""
+    queue = Annotated[str, msgspec.Meta(pattern="^[a-z]+$")]
+    operation = Operation(
+        "GET",
+        "/hidden/{queue}/{id}",
+        "read",
+        "x",
+        tag="x",
+        parameter_types={"queue": queue},
+        answer=Hidden,
+    )
+
+    async def read(_request: HttpRequest, queue: str, id_: str) -> Hidden:
+        return Hidden(queue, id_)
+
+    with Serving(None, Feature(name="x", routes=[serve(operation, read)])) as served:
+        document = served.client.get("/openapi.json").json()
+        assert served.client.get("/hidden/a/7").json() == {"payload": "a", "fault": "7"}
+    parameters = document["paths"]["/hidden/{queue}/{id}"]["get"]["parameters"]
+    assert [each["schema"] for each in parameters] == [
+        {"type": "string", "pattern": "^[a-z]+$"},
+        {"type": "string"},
+    ]
+    assert document["components"]["schemas"]["Hidden"]["properties"] == {
+        "payload": {"type": "object"},
+        "fault": {"type": ["string", "null"], "default": None},
+    }
+    assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec import Struct
 
+from jobwire.api import gateway
 from jobwire.api.operation import Operation
 from jobwire.api.problems import UNAVAILABLE
+from jobwire.doctor.finding import Verdict
+from jobwire.gateway.health import State
 from jobwire.job.errors import BackendUnavailable
 
 
@@ -27,6 +30,7 @@ def operation(path: str = "/gadgets", access: Any = "read", **more: Any) -> Oper
         ({"body": Gadget, "takes": dict}, "only one of body, takes and binary"),
         ({"binary": ["image/png"], "takes": dict}, "only one of body, takes and binary"),
         ({"path": "/{id}/{id}"}, "declared twice"),
+        ({"path": "/{id}", "parameter_types": {"name": str}}, "has no path parameter name"),
     ],
 )
 def test_an_operation_that_contradicts_itself_is_refused(
@@ -50,3 +54,8 @@ def test_a_kind_that_has_an_exception_is_the_same() -> None:
     """`api` imports nothing of ours, and so has the code and the status again."""
     assert UNAVAILABLE.code == BackendUnavailable.code
     assert UNAVAILABLE.status == BackendUnavailable.status
+
+
+def test_the_words_of_the_api_are_those_of_the_programs() -> None:
+    assert get_args(State) == gateway.STATES
+    assert get_args(Verdict) == gateway.VERDICTS

@@ -3,12 +3,15 @@
     operation    what an operation is: `Operation`, `Header`, `Proof`, `Either`
     problems     what a kind of error is, and the kinds that all systems have in common
     gateway      the gateway's own operations
-    images       the operations of images
-    jobs         the operations of jobs
-    predictions  the operations of predictions
-    queues       the operations of BullMQ's queues
-    queue_jobs   the operations of their jobs; flows, schedulers: of trees of jobs, of schedulers
+    overview     all systems: rows, failures, search
+    fleet        workers, tasks, the load
     wire         the keys of a job on its server, in the form that all systems have
+    jobs         the operations of jobs; job_queues: of their queues
+    openai       for clients of OpenAI's API
+    queues       the operations of BullMQ's queues; queue_jobs, flows and schedulers: of what is in
+                 them
+    images       the operations of images
+    predictions  the operations of predictions
 
 The gateway serves them (`gateway/route.py`), the OpenAPI document is printed from them, clients
 call by them. There is a module for each system; it has, in this order: limits, request types,

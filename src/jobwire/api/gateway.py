@@ -1,11 +1,16 @@
-"""The gateway's own operations: the caller's key, stream tokens."""
+"""The gateway's own operations: health, metrics, documents, the caller's key, stream tokens, and
+what only its operator may read."""
 
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
 from jobwire.api.operation import Operation
+from jobwire.api.problems import NOT_READY
+
+STATES: Final = ("ready", "degraded", "starting", "restarting", "down")
+VERDICTS: Final = ("ok", "note", "fault", "unreachable")
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -21,7 +26,69 @@ class StreamTokenRequest(Struct, frozen=True, forbid_unknown_fields=True):
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class MeBody(Struct, frozen=True):
+class Alive(Struct, frozen=True):
+    """The response of /livez."""
+
+    status: Annotated[str, Meta(extra_json_schema={"enum": ["alive"]})]
+
+
+class PartHealth(Struct, frozen=True, omit_defaults=True):
+    """One part in the response of /readyz."""
+
+    name: str
+    state: Annotated[str, Meta(extra_json_schema={"enum": list(STATES)})]
+    latency_ms: float | None = None
+    note: str = ""
+    what_to_do: str = ""
+
+
+class Ready(Struct, frozen=True):
+    """Every part is ready or degraded."""
+
+    status: Annotated[str, Meta(extra_json_schema={"enum": ["ready", "degraded"]})]
+    version: str
+    parts: list[PartHealth]
+
+
+class VersionInfo(Struct, frozen=True):
+    """The response of /version."""
+
+    name: Annotated[str, Meta(extra_json_schema={"enum": ["jobwire"]})]
+    version: str
+
+
+class Setting(Struct, frozen=True):
+    """One setting."""
+
+    name: str
+    value: Annotated[Any, Meta(description="secrets are masked")]
+    origin: Annotated[str, Meta(description="where the value comes from; `default` if not set")]
+
+
+class SettingsBody(Struct, frozen=True):
+    """All settings of this gateway."""
+
+    settings: list[Setting]
+
+
+class FindingBody(Struct, frozen=True):
+    """One checked property of a backend."""
+
+    check: str
+    verdict: Annotated[str, Meta(extra_json_schema={"enum": list(VERDICTS)})]
+    found: str
+    why: str
+    fix: str
+
+
+class BackendsBody(Struct, frozen=True):
+    """What was found; `checked_ts` is when."""
+
+    checked_ts: int
+    findings: list[FindingBody]
+
+
+class Me(Struct, frozen=True):
     """The caller's API key."""
 
     key: Annotated[str, Meta(description="its name; `local` where the gateway has no keys")]
@@ -43,13 +110,91 @@ class StreamToken(Struct, frozen=True):
 
 # ── operations ───────────────────────────────────────────────────────────────────────────────────
 
+LIVEZ: Final = Operation(
+    "GET",
+    "/livez",
+    "public",
+    "Is the process alive?",
+    tag="health",
+    answer=Alive,
+    example={"status": "alive"},
+)
+READYZ: Final = Operation(
+    "GET",
+    "/readyz",
+    "public",
+    "Is every part ready? If not, what to do",
+    tag="health",
+    description="A program that is degraded still serves.",
+    answer=Ready,
+    example={
+        "status": "ready",
+        "version": "0.1.0",
+        "parts": [{"name": "valkey", "state": "ready", "latency_ms": 0.4}],
+    },
+    problems=(NOT_READY,),
+)
+VERSION: Final = Operation(
+    "GET",
+    "/version",
+    "public",
+    "Which program and version is this?",
+    tag="health",
+    answer=VersionInfo,
+    example={"name": "jobwire", "version": "0.1.0"},
+)
+METRICS: Final = Operation(
+    "GET",
+    "/metrics",
+    "read",
+    "All metrics, as Prometheus text",
+    tag="health",
+    answer=str,
+    media_type="text/plain",
+    example="jobwire_streams_open 3.0\n",
+)
+OPENAPI: Final = Operation(
+    "GET", "/openapi.json", "public", "This document", tag="health", answer=dict[str, Any]
+)
+DOCS: Final = Operation("GET", "/docs", "public", "The API as a page", tag="page", hidden=True)
+SETTINGS: Final = Operation(
+    "GET",
+    "/v1/settings",
+    "admin",
+    "Every setting, its value and its source",
+    tag="fleet",
+    description="As `jobwire config`: secrets are masked.",
+    answer=SettingsBody,
+    example={"settings": [{"name": "worker.slots", "value": 8, "origin": "JOBWIRE_WORKER_SLOTS"}]},
+)
+BACKENDS: Final = Operation(
+    "GET",
+    "/v1/backends",
+    "admin",
+    "What the servers report about themselves, and what to do",
+    tag="fleet",
+    description="As `jobwire doctor`, for what the gateway can read over its own connection.",
+    answer=BackendsBody,
+    example={
+        "checked_ts": 1767225600000,
+        "findings": [
+            {
+                "check": "valkey eviction",
+                "verdict": "ok",
+                "found": "never evicts",
+                "why": "",
+                "fix": "",
+            }
+        ],
+    },
+)
 ME: Final = Operation(
     "GET",
     "/v1/me",
     "read",
     "The caller's key, tenant and scopes",
     tag="health",
-    answer=MeBody,
+    answer=Me,
     example={
         "key": "ops",
         "tenant": "default",

@@ -3,23 +3,72 @@
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from jobwire.api.operation import Operation
+from jobwire.api.operation import Header, Operation
 from jobwire.api.problems import UNAVAILABLE, ProblemKind
+from jobwire.api.wire import WireBody
 
 JOBS: Final = "/v1/jobs"
 DEFAULT_QUEUE: Final = "default"
+QUEUE_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
+MAX_TTL_S: Final = 2_592_000
+MAX_ATTEMPTS: Final = 1_000
+MAX_BATCH: Final = 1_000
+MAX_PAYLOAD_BYTES: Final = 204_800
+MAX_JOB_BODY: Final = MAX_PAYLOAD_BYTES + 4096
+"""The largest payload, and the other members."""
+MAX_BATCH_BODY: Final = 8 << 20
 MAX_PAGE: Final = 200
+_EVENT_ID: Final = r"^([0-9]{1,19}(-[0-9]{1,19})?)?$"
+"""Empty, as a browser sends it before the first event: from the beginning."""
 _CURSOR: Final = r"^[0-9]{1,16}-[\x21-\x7e]{1,512}$"
 
 StatusName = Literal["queued", "running", "done", "error", "canceled"]
 STATUSES: Final = ("queued", "running", "done", "error", "canceled")
 Status = Annotated[str, Meta(extra_json_schema={"enum": list(STATUSES)})]
 Anything = Annotated[Any, Meta(extra_json_schema={})]
+Object = Annotated[Any, Meta(extra_json_schema={"type": "object"})]
 ErrorValue = Annotated[Any, Meta(extra_json_schema={"type": ["object", "string", "null"]})]
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────
+
+
+# In JSON 5.0 is a whole number as well.
+_Whole = Annotated[float, Meta(multiple_of=1, extra_json_schema={"type": "integer"})]
+
+
+class JobRequestBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A job to submit."""
+
+    task: Annotated[str, Meta(min_length=1, max_length=200)]
+    payload: Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
+    ttl_s: Annotated[_Whole, Meta(ge=1, le=MAX_TTL_S)] | None = None
+    delay_s: Annotated[float, Meta(ge=0, le=MAX_TTL_S)] | None = None
+    max_attempts: Annotated[_Whole, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    timeout_s: Annotated[float, Meta(gt=0, le=MAX_TTL_S)] | None = None
+    queue: Annotated[str, Meta(pattern=f"^{QUEUE_NAME}$")] | None = None
+
+
+class BatchItem(JobRequestBody, frozen=True, forbid_unknown_fields=True):
+    """An item of a batch; it may have its own idempotency key."""
+
+    idempotency_key: Annotated[str, Meta(pattern=r"^[\x20-\x7e]{1,255}$")] | None = None
+
+
+_Item = Annotated[
+    Raw,
+    Meta(
+        description="as the body of `POST /v1/jobs`, optionally with `idempotency_key`",
+        extra_json_schema={},
+    ),
+]
+
+
+class Batch(Struct, frozen=True, forbid_unknown_fields=True):
+    """Many jobs at once; a fault in one of them is reported in its result."""
+
+    jobs: Annotated[list[_Item], Meta(min_length=1, max_length=MAX_BATCH)]
 
 
 class JobFilter(Struct, frozen=True):
@@ -65,7 +114,58 @@ class JobFilter(Struct, frozen=True):
     ] = None
 
 
+class EventFilter(Struct, frozen=True):
+    """The query of a job's event stream."""
+
+    last_event_id: Annotated[
+        str,
+        Meta(
+            description="as the header `Last-Event-ID`, for clients that cannot send it",
+            examples=["1767225600000-0"],
+            extra_json_schema={"pattern": _EVENT_ID},  # the endpoint has a problem of its own
+        ),
+    ] = ""
+    data: Annotated[
+        Literal["plain", "whole", "message"],
+        Meta(
+            description="`plain`: only the event's data in `data:`; `message`: every event is "
+            "named `message`, for an EventSource that does not know all types",
+            examples=["plain"],
+        ),
+    ] = "whole"
+
+
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class JobBody(Struct, frozen=True, kw_only=True):
+    """The current state of a job. Times are milliseconds since 1970, by Valkey's clock. Without
+    the scope `read`, `payload`, `result`, `error` and `progress` are omitted. `exception_type`,
+    `exception_message` and `traceback` are those of the latest failed attempt; they need the scope
+    `admin`."""
+
+    job_id: str
+    task: str
+    status: Status
+    payload: Object = None
+    result: Anything = None
+    error: ErrorValue = None
+    created_ts: int
+    started_ts: int | None = None
+    updated_ts: int
+    ttl_s: int
+    attempt: int = 1
+    max_attempts: int | None = None
+    timeout_s: float | None = None
+    worker: str | None = None
+    progress: Anything = None
+    cancel_ts: int | None = None
+    due_ts: Annotated[int | None, Meta(description="when a delayed job is due")] = None
+    retry_of: str | None = None
+    queue: str = DEFAULT_QUEUE
+    exception_type: str | None = None
+    exception_message: str | None = None
+    traceback: str | None = None
 
 
 class JobLineBody(Struct, frozen=True, kw_only=True):
@@ -114,6 +214,41 @@ class CancelAnswerBody(Struct, frozen=True):
     ]
 
 
+_ProblemDocument = Annotated[Any, Meta(extra_json_schema={"$ref": "#/components/schemas/Problem"})]
+
+
+class BatchResultBody(Struct, frozen=True, omit_defaults=True):
+    """The result of one item."""
+
+    status: Annotated[int, Meta(description="the status that `POST /v1/jobs` would return")]
+    job_id: str | None = None
+    replayed: bool = False
+    problem: _ProblemDocument = None
+
+
+class BatchAnswerBody(Struct, frozen=True):
+    """The result of each item, in order."""
+
+    results: list[BatchResultBody]
+
+
+class ServerSentEvent(Struct, frozen=True):
+    """Each event of a stream; its `data` is JSON."""
+
+    event: str
+    data: str
+    id: Annotated[
+        str | UnsetType, Meta(description="position to resume after; not on `hello` and `gap`")
+    ] = UNSET
+
+
+class HelloBody(Struct, frozen=True):
+    """The first event of every stream; it has no id."""
+
+    job_id: str
+    status: Status
+
+
 # ── problems ─────────────────────────────────────────────────────────────────────────────────────
 
 JOB_NOT_FOUND: Final = ProblemKind(
@@ -134,9 +269,6 @@ PAYLOAD_TOO_LARGE: Final = ProblemKind(
 IDEMPOTENCY_MISMATCH: Final = ProblemKind(
     "idempotency_mismatch", 409, "this Idempotency-Key was used with another request body"
 )
-QUEUE_NOT_FOUND: Final = ProblemKind(
-    "queue_not_found", 404, "there is no such queue; GET /v1/jobs/queues lists the queues"
-)
 UNKNOWN_QUEUE: Final = ProblemKind(
     "unknown_queue", 422, "the job cannot be put into this queue; GET /v1/jobs/queues lists them"
 )
@@ -152,18 +284,104 @@ CONTRACT_VIOLATED: Final = ProblemKind(
 # ── operations ───────────────────────────────────────────────────────────────────────────────────
 
 _ID: Final = "0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10"
-CANCEL: Final = Operation(
-    "POST",
-    JOBS + "/{id}/cancel",
-    "submit",
-    "Cancel a job",
-    tag="jobs",
-    answer=CancelAnswerBody,
-    example={"job_id": _ID, "outcome": "canceled"},
-    also={202: "The job is running: its worker was asked to stop"},
-    problems=(JOB_NOT_FOUND, ALREADY_FINISHED, CONTRACT_VIOLATED, UNAVAILABLE),
+_NEW: Final[dict[str, object]] = {
+    "job_id": _ID,
+    "task": "chat",
+    "status": "queued",
+    "payload": {"prompt": "Say hello in one sentence."},
+    "result": None,
+    "error": None,
+    "created_ts": 1767225600000,
+    "started_ts": None,
+    "updated_ts": 1767225600000,
+    "ttl_s": 86400,
+    "attempt": 1,
+    "max_attempts": None,
+    "timeout_s": None,
+    "worker": None,
+    "progress": None,
+    "cancel_ts": None,
+    "due_ts": None,
+    "retry_of": None,
+    "queue": "default",
+}
+_DONE: Final = {
+    **_NEW,
+    "status": "done",
+    "result": {"text": "Hello!"},
+    "started_ts": 1767225600004,
+    "updated_ts": 1767225601204,
+    "worker": "jobwire-host-4711-a1b2c3d4",
+}
+_REQUEST: Final = {"task": "chat", "payload": {"prompt": "Say hello in one sentence."}}
+_IDEMPOTENCY_KEY: Final = Header(
+    "Idempotency-Key",
+    "A second request with the same key and the same body returns the first job.",
+    Annotated[str, Meta(pattern=r"^[\x20-\x7e]*$", min_length=1, max_length=255)],
+    "order-4711",
+)
+_PREFER: Final = Header(
+    "Prefer",
+    "`wait=N`: respond when the job has ended, or after N seconds (at most 60).",
+    str,
+    "wait=10",
+)
+_ALSO: Final = {
+    200: "The existing job of this Idempotency-Key, or a job that has ended while the request "
+    "waited"
+}
+_SUBMITTING: Final = (
+    BAD_IDEMPOTENCY_KEY,
+    UNKNOWN_TASK,
+    UNKNOWN_QUEUE,
+    INVALID_PAYLOAD,
+    IDEMPOTENCY_MISMATCH,
+    QUEUE_FULL,
+    UNAVAILABLE,
 )
 
+SUBMIT: Final = Operation(
+    "POST",
+    JOBS,
+    "submit",
+    "Submit a job",
+    tag="jobs",
+    headers=(_IDEMPOTENCY_KEY, _PREFER),
+    body=JobRequestBody,
+    body_example=_REQUEST,
+    max_body=MAX_JOB_BODY,
+    too_deep=INVALID_PAYLOAD,
+    answer=JobBody,
+    example=_NEW,
+    status=202,
+    also=_ALSO,
+    problems=(*_SUBMITTING, PAYLOAD_TOO_LARGE),
+)
+BATCH: Final = Operation(
+    "POST",
+    f"{JOBS}/batch",
+    "submit",
+    "Submit up to 1000 jobs at once",
+    tag="jobs",
+    takes=Batch,  # a fault in one item does not affect the others
+    body_example={"jobs": [{**_REQUEST, "idempotency_key": "order-4711"}]},
+    max_body=MAX_BATCH_BODY,
+    answer=BatchAnswerBody,
+    example={"results": [{"status": 202, "job_id": _ID}]},
+    problems=(UNAVAILABLE,),
+    hides=True,
+)
+GET: Final = Operation(
+    "GET",
+    JOBS + "/{id}",
+    "read",
+    "The current state of a job",
+    tag="jobs",
+    headers=(_PREFER,),
+    answer=JobBody,
+    example=_DONE,
+    problems=(JOB_NOT_FOUND, CONTRACT_VIOLATED, UNAVAILABLE),
+)
 LIST: Final = Operation(
     "GET",
     JOBS,
@@ -198,4 +416,84 @@ LIST: Final = Operation(
     },
     problems=(UNAVAILABLE,),
 )
+CANCEL: Final = Operation(
+    "POST",
+    JOBS + "/{id}/cancel",
+    "submit",
+    "Cancel a job",
+    tag="jobs",
+    answer=CancelAnswerBody,
+    example={"job_id": _ID, "outcome": "canceled"},
+    also={202: "The job is running: its worker was asked to stop"},
+    problems=(JOB_NOT_FOUND, ALREADY_FINISHED, CONTRACT_VIOLATED, UNAVAILABLE),
+)
 DELETE: Final = replace(CANCEL, method="DELETE", path=JOBS + "/{id}")
+RETRY: Final = Operation(
+    "POST",
+    JOBS + "/{id}/retry",
+    "submit",
+    "Retry a failed or canceled job as a new job",
+    tag="jobs",
+    headers=(_IDEMPOTENCY_KEY, _PREFER),
+    answer=JobBody,
+    example={**_NEW, "retry_of": "5f1c1f7a-7d0e-4c55-9a0f-0b7c1d522f6d"},
+    status=202,
+    also=_ALSO,
+    problems=(*_SUBMITTING, JOB_NOT_FOUND, NOT_RETRYABLE, CONTRACT_VIOLATED),
+)
+EVENTS: Final = Operation(
+    "GET",
+    JOBS + "/{id}/events",
+    "read",
+    "Live events of a job",
+    tag="jobs",
+    description="Server-sent events: `hello` first, then every event since the beginning (or since "
+    "`Last-Event-ID`), each with its id; the stream ends after `done`, `error` or `canceled`. "
+    "`gap` is sent where events may be missing.",
+    query=EventFilter,
+    headers=(
+        Header(
+            "Last-Event-ID",
+            "the id of the last event received",
+            Annotated[str, Meta(pattern=_EVENT_ID)],
+            "1767225600000-0",
+        ),
+    ),
+    answer=ServerSentEvent,
+    media_type="text/event-stream",
+    example={
+        "id": "1767225600000-0",
+        "event": "queued",
+        "data": '{"type":"queued","ts":1767225600000,"step":"gateway.enqueue","data":{}}',
+    },
+    also={204: "`Last-Event-ID` is the job's last event: no events follow, do not reconnect"},
+    problems=(JOB_NOT_FOUND, CONTRACT_VIOLATED, UNAVAILABLE),
+    stream=True,
+)
+WIRE: Final = Operation(
+    "GET",
+    JOBS + "/{id}/wire",
+    "read",
+    "The keys of a job, as they are on the server",
+    tag="jobs",
+    description="For authors of other clients. Read-only; long values are cut, of the events "
+    "the last 50 are shown.",
+    answer=WireBody,
+    example={
+        "job_id": _ID,
+        "wire": "streams",
+        "now_ts": 1767225601204,
+        "keys": [
+            {
+                "key": f"job:{_ID}",
+                "type": "hash",
+                "ttl_ms": 86_400_000,
+                "size": 9,
+                "fields": [{"name": "status", "value": "done"}],
+                "command": ["HGETALL", f"job:{_ID}"],
+                "path": f"/v1/jobs/{_ID}",
+            }
+        ],
+    },
+    problems=(JOB_NOT_FOUND, UNAVAILABLE),
+)

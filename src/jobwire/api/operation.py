@@ -84,6 +84,9 @@ class Operation(Generic[A]):
     """The query parameters, one member each, of type `str`, `int` or `Literal`, or one of them and
     None. `Meta` has description, bounds and `examples`. `Meta(extra={"fault": "is not …"})` is the
     text for an invalid value. Unknown parameters are ignored."""
+    parameter_types: Mapping[str, object] = field(default_factory=dict[str, object])
+    """The types of path parameters that are not any text. They are only documented: the endpoint
+    checks them, and answers as if there were no such resource."""
     headers: Sequence[Header] = ()
     body: object = None
     """A msgspec type, or `Either`. A type that allows None is of a request that may come without
@@ -133,6 +136,8 @@ class Operation(Generic[A]):
             raise TypeError(f"{self.label}: only one of body, takes and binary can be declared")
         if len(set(self.parameters)) != len(self.parameters):
             raise TypeError(f"{self.label}: a path parameter is declared twice")
+        if unknown := self.parameter_types.keys() - set(self.parameters):
+            raise TypeError(f"{self.label} has no path parameter {', '.join(sorted(unknown))}")
 
     @property
     def label(self) -> str:

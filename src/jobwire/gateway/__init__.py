@@ -3,9 +3,10 @@
     app        the ASGI application, built from the routes of all features
     feature    what one system adds: routes, health checks, metrics, a view
     route      serves the operations of `api`      query_reader  the query of an operation
-    routes     the table of routes, hot routes     router     FastAPI routes, each with its scope
+    routes     the table of routes
+    router     FastAPI routes, each with its scope parameters their paging and choices
     access     scope or verifier of a route        admission  checks before a route runs
-    request    one request and its response        parameters paging and others of several wires
+    request    one request and its response        prefer     `Prefer: wait`
     auth       API keys, tenants, scopes           tenants    who sees what belongs to whom
     tokens     short-lived tokens for EventSource  stream_tokens  /v1/stream-tokens
     loopback   Host and Origin checks              cors       pages of other origins
@@ -22,7 +23,7 @@
 
     system_view   what each system shows; joined reads the views of all systems
     overview      /v1/overview /v1/failures /v1/search; failure_kinds groups failed jobs
-    fleet         /v1/workers /v1/stats; fleet_schemas has their bodies
+    fleet         /v1/workers /v1/stats; fleet_schemas has what a view counts
     wire_view     the keys of a job on its server, in one form for all wires
 
 Built by `wiring`, which passes the features. It knows nothing of what a feature does.

@@ -1,8 +1,8 @@
 """What a route demands of a request: a scope of an API key, nothing, or a proof of its own.
 
-    HotRoute("GET", "/v1/jobs/{id}", "read", …)            a key with this scope
-    HotRoute("GET", "/livez", "public", …)                 nothing
-    HotRoute("PUT", "/v1/uploads/{id}", upload_token, …)   the verifier of `upload_token`
+    Operation("GET", "/v1/jobs/{id}", "read", …)          a key with this scope
+    Operation("GET", "/livez", "public", …)               nothing
+    serve(Operation("PUT", …, Proof(…), …), …, verify=…)  the verifier of the route
 
 A self-authenticated route is reached by any host name and without an API key, so it cannot be
 declared without a verifier. Declared by features, checked by `admission`.

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from jobwire.api.gateway import OPENAPI
 from jobwire.api.problems import NOT_FOUND, WRONG_METHOD
 from jobwire.gateway import (
     api_page,
@@ -48,8 +49,9 @@ from jobwire.gateway.request import (
     Reply,
     Send,
 )
+from jobwire.gateway.route import serve
 from jobwire.gateway.router import ADMISSION_KEY, ScopedRoute
-from jobwire.gateway.routes import AnyRoute, Doc, HotRoute, RouteTable
+from jobwire.gateway.routes import AnyRoute, RouteTable
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
 from jobwire.gateway.tokens import TokenMaker
@@ -94,7 +96,7 @@ class Gateway:
             [
                 *health.routes(version, checks, supervised, remote),
                 metrics.route([self._http_metrics, own, *collectors], scrapes),
-                HotRoute("GET", "/openapi.json", "public", self._openapi, _OPENAPI_DOC),
+                serve(OPENAPI, self._openapi),
                 stream_tokens.route(tokens, self._is_stream),
                 me.route(
                     version,
@@ -104,7 +106,7 @@ class Gateway:
                         each.name for each in features if each.routes or each.hot or each.routers
                     ],
                 ),
-                *([overview.hot_route(views)] if views else []),
+                *([*overview.routes(views), *fleet.routes(views)] if views else []),
                 *api_page.routes(),
                 *(
                     route
@@ -116,8 +118,7 @@ class Gateway:
         )
         self._fastapi = _fastapi(version, self._answer_failure)
         self._scoped: list[ScopedRoute] = []
-        own_routers = [overview.router(views), fleet.router(views)] if views else []
-        for feature in (Feature(name="gateway", routers=own_routers), *features):
+        for feature in features:
             for router in feature.routers:
                 # Not `include_router`: matching through it costs more than the rest of the gateway.
                 self._scoped += [
@@ -266,7 +267,7 @@ class Gateway:
         route = self._table.find(path)[0].get("GET")
         return route is not None and route.stream
 
-    async def _openapi(self, _: HttpRequest) -> Reply:
+    async def _openapi(self, _request: HttpRequest) -> Reply:
         return self._document
 
 
@@ -292,9 +293,6 @@ def _below_mount(scope: Message) -> Message:
 def _wrong_method(allowed: Collection[str]) -> Problem:
     methods = {*allowed, "HEAD"} if "GET" in allowed else set(allowed)
     return Problem(WRONG_METHOD, headers=((b"allow", ", ".join(sorted(methods)).encode()),))
-
-
-_OPENAPI_DOC = Doc(summary="This document", tag="health", answer=dict)
 
 
 def _fastapi(

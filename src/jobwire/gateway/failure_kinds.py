@@ -7,7 +7,8 @@ way.
 import re
 from typing import Final
 
-from jobwire.gateway.system_view import FailureBody, SystemView
+from jobwire.api.overview import FailureBody
+from jobwire.gateway.system_view import SystemView
 
 HOUR_MS: Final = 3_600_000
 _MAX_LINE: Final = 200

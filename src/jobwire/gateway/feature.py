@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from jobwire.gateway.health import Check, RemoteHealth
 from jobwire.gateway.metrics import Scrape
 from jobwire.gateway.route import Route
-from jobwire.gateway.routes import HotRoute
+from jobwire.gateway.routes import AnyRoute
 from jobwire.gateway.system_view import SystemView
 
 
@@ -20,7 +20,7 @@ class Feature:
 
     name: str
     routes: Sequence[Route] = ()
-    hot: Sequence[HotRoute] = ()
+    hot: Sequence[AnyRoute] = ()
     routers: Sequence[APIRouter] = ()
     checks: Sequence[Check] = ()
     remote_health: RemoteHealth | None = None

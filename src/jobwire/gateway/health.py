@@ -11,13 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-import msgspec
-
+from jobwire.api import gateway as api
 from jobwire.api.problems import NOT_READY
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.problems import Problem, retry_after
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.route import Route, reply, serve
 from jobwire.log import component
 
 _log = component("gateway.health")
@@ -46,43 +45,12 @@ class Check:
     run: Callable[[], Awaitable[HealthStatus]]
 
 
-class PartHealth(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One part in the response of /readyz."""
-
-    name: str
-    state: State
-    latency_ms: float | None = None
-    note: str = ""
-    what_to_do: str = ""
-
-
-class Ready(msgspec.Struct, frozen=True):
-    """Every part is ready or degraded."""
-
-    status: Literal["ready", "degraded"]
-    version: str
-    parts: list[PartHealth]
-
-
-class Alive(msgspec.Struct, frozen=True):
-    """The response of /livez."""
-
-    status: Literal["alive"]
-
-
-class VersionInfo(msgspec.Struct, frozen=True):
-    """The response of /version."""
-
-    name: Literal["jobwire"]
-    version: str
-
-
 Supervised = Callable[[], Mapping[str, HealthStatus]]
 RemoteHealth = Callable[[], Awaitable[Mapping[str, HealthStatus]]]
 """The parts of other processes that are not ready; empty if all are."""
 
 
-async def _run_check(check: Check) -> PartHealth:
+async def _run_check(check: Check) -> api.PartHealth:
     began_s = time.perf_counter()
     try:
         async with asyncio.timeout(_TIMEOUT_S):
@@ -95,7 +63,7 @@ async def _run_check(check: Check) -> PartHealth:
         )
         health = HealthStatus("down", "its check failed", "see the log of the gateway")
     latency_ms = round((time.perf_counter() - began_s) * 1000, 3)
-    return PartHealth(check.name, health.state, latency_ms, health.note, health.fix)
+    return api.PartHealth(check.name, health.state, latency_ms, health.note, health.fix)
 
 
 async def _read_remote(read: RemoteHealth) -> Mapping[str, HealthStatus]:
@@ -108,20 +76,22 @@ async def _read_remote(read: RemoteHealth) -> Mapping[str, HealthStatus]:
 
 
 def _merged(
-    checked: Sequence[PartHealth],
+    checked: Sequence[api.PartHealth],
     supervised: Mapping[str, HealthStatus],
     remote: Sequence[Mapping[str, HealthStatus]],
-) -> list[PartHealth]:
+) -> list[api.PartHealth]:
     """The checked parts; where a part is not ready, the state that its supervisor reports; then the
     parts that only other processes report."""
     parts = {part.name: part for part in checked}
     for name, health in supervised.items():
         own = parts.get(name)
         if own is None or (own.state != "ready" and health.state != "ready"):
-            parts[name] = PartHealth(name, health.state, None, health.note, health.fix)
+            parts[name] = api.PartHealth(name, health.state, None, health.note, health.fix)
     for statuses in remote:
         for name, health in statuses.items():
-            parts.setdefault(name, PartHealth(name, health.state, None, health.note, health.fix))
+            parts.setdefault(
+                name, api.PartHealth(name, health.state, None, health.note, health.fix)
+            )
     return list(parts.values())
 
 
@@ -136,23 +106,22 @@ def routes(
     checks: Sequence[Check],
     supervised: Supervised | None = None,
     remote: Sequence[RemoteHealth] = (),
-) -> list[HotRoute]:
+) -> list[Route]:
     """The three public routes."""
     all_checks = [Check("gateway", _event_loop), *checks]
-    cached: CachedValue[list[PartHealth]] = CachedValue(_FRESH_S)
-    alive = Alive("alive")
-    this = VersionInfo("jobwire", version)
-    alive_reply, version_reply = Reply(msgspec.json.encode(alive)), Reply(msgspec.json.encode(this))
+    cached: CachedValue[list[api.PartHealth]] = CachedValue(_FRESH_S)
+    alive = reply(api.Alive("alive"))
+    this = reply(api.VersionInfo("jobwire", version))
 
-    async def read_parts() -> list[PartHealth]:
+    async def read_parts() -> list[api.PartHealth]:
         checked = asyncio.gather(*map(_run_check, all_checks))
         remotes = asyncio.gather(*map(_read_remote, remote))
         return _merged(await checked, supervised() if supervised else {}, await remotes)
 
-    async def livez(_: HttpRequest) -> Reply:
-        return alive_reply
+    async def livez(_request: HttpRequest) -> Reply:
+        return alive
 
-    async def readyz(_: HttpRequest) -> Reply:
+    async def readyz(_request: HttpRequest) -> api.Ready:
         parts = await cached.get(read_parts)
         not_ready = [part for part in parts if part.state not in _SERVING]
         if not_ready:
@@ -163,44 +132,13 @@ def routes(
                 more={"parts": parts},
             )
         all_ready = all(part.state == "ready" for part in parts)
-        ready = Ready("ready" if all_ready else "degraded", version, parts)
-        return Reply(msgspec.json.encode(ready))
+        return api.Ready("ready" if all_ready else "degraded", version, parts)
 
-    async def version_(_: HttpRequest) -> Reply:
-        return version_reply
+    async def read_version(_request: HttpRequest) -> Reply:
+        return this
 
     return [
-        HotRoute(
-            "GET",
-            "/livez",
-            "public",
-            livez,
-            Doc(summary="Is the process alive?", tag="health", answer=Alive, example=alive),
-        ),
-        HotRoute(
-            "GET",
-            "/readyz",
-            "public",
-            readyz,
-            Doc(
-                summary="Is every part ready? If not, what to do",
-                description="A program that is degraded still serves.",
-                tag="health",
-                answer=Ready,
-                example=Ready("ready", version, [PartHealth("valkey", "ready", 0.4)]),
-                problems=(NOT_READY,),
-            ),
-        ),
-        HotRoute(
-            "GET",
-            "/version",
-            "public",
-            version_,
-            Doc(
-                summary="Which program and version is this?",
-                tag="health",
-                answer=VersionInfo,
-                example=this,
-            ),
-        ),
+        serve(api.LIVEZ, livez),
+        serve(api.READYZ, readyz),
+        serve(api.VERSION, read_version),
     ]

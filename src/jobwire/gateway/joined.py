@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from jobwire.gateway.fleet_schemas import UnavailableBody
+from jobwire.api.fleet import UnavailableBody
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.system_view import SystemView
 from jobwire.job.errors import BackendUnavailable

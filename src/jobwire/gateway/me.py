@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from jobwire.api.gateway import ME, MeBody
+from jobwire.api.gateway import ME, Me
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
 
@@ -11,9 +11,9 @@ def route(version: str, *, has_keys: bool, read_only: bool, features: Sequence[s
     """The route; `features` are the names of those that have routes."""
     served = list(features)
 
-    async def me(request: HttpRequest) -> MeBody:
+    async def me(request: HttpRequest) -> Me:
         caller = request.principal
         scopes = [str(scope) for scope in sorted(caller.scopes)]
-        return MeBody(caller.key, caller.tenant, scopes, has_keys, read_only, version, served)
+        return Me(caller.key, caller.tenant, scopes, has_keys, read_only, version, served)
 
     return serve(ME, me)

@@ -19,8 +19,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from jobwire.api.gateway import METRICS
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.route import Route, serve
 from jobwire.gateway.streams import Streams
 from jobwire.histogram import Histogram
 from jobwire.job.errors import BackendUnavailable
@@ -119,7 +120,7 @@ async def _read(system: str, scrape: Scrape) -> Sequence[Metric] | None:
         return None
 
 
-def route(collectors: Iterable[Collector], scrapes: Mapping[str, Scrape]) -> HotRoute:
+def route(collectors: Iterable[Collector], scrapes: Mapping[str, Scrape]) -> Route:
     """The route; each request runs all collectors and scrapes."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
@@ -128,20 +129,8 @@ def route(collectors: Iterable[Collector], scrapes: Mapping[str, Scrape]) -> Hot
     scraped = ScrapeCollector(scrapes)
     registry.register(scraped)
 
-    async def metrics(_: HttpRequest) -> Reply:
+    async def metrics(_request: HttpRequest) -> Reply:
         await scraped.scrape()
         return Reply(generate_latest(registry), media_type=_MEDIA_TYPE)
 
-    return HotRoute(
-        "GET",
-        "/metrics",
-        "read",
-        metrics,
-        Doc(
-            summary="All metrics, as Prometheus text",
-            tag="health",
-            answer=str,
-            media_type="text/plain",
-            example="jobwire_streams_open 3.0\n",
-        ),
-    )
+    return serve(METRICS, metrics)

@@ -101,8 +101,19 @@ def _published(schemas: Iterable[Json], more: Mapping[str, Json]) -> tuple[list[
     for schema in more.values():
         if "description" in schema:
             schema["description"] = cleandoc(schema["description"])
+        _drop_hidden_defaults(schema)
     text = _BODY_SUFFIX.sub(rb"\1", msgspec.json.encode((list(schemas), more)))
     return msgspec.json.decode(text, type=tuple[list[Json], Json])
+
+
+def _drop_hidden_defaults(schema: Json) -> None:
+    """Remove the default None of members that are left out where they are hidden, never null."""
+    members: Json = schema.get("properties", {})
+    for member in members.values():
+        if "default" in member and member["default"] is None:
+            kind = member.get("type", "null")
+            if "$ref" in member or (kind != "null" and "null" not in kind):
+                del member["default"]
 
 
 def _add_schemas(schemas: Json, more: Json) -> None:

@@ -31,6 +31,7 @@ def types(operation: Operation[Any]) -> Iterable[object]:
     yield None if operation.answer is type(None) else operation.answer
     yield operation.error
     yield from (header.type for header in operation.headers)
+    yield from operation.parameter_types.values()
 
 
 def described(operation: Operation[Any], schema_of: Mapping[int, Json]) -> Json:
@@ -49,10 +50,7 @@ def described(operation: Operation[Any], schema_of: Mapping[int, Json]) -> Json:
     elif access != "public":
         document["security"] = [KEY, TOKEN] if operation.stream else [KEY]
     document["parameters"] = [
-        *(
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            for name in operation.parameters
-        ),
+        *_path_parameters(operation, schema_of),
         *(_query_parameters(operation.query) if operation.query is not None else ()),
         *(_header(header, schema_of) for header in operation.headers),
     ]
@@ -146,6 +144,13 @@ def _body(operation: Operation[Any], schema_of: Mapping[int, Json]) -> Json | No
         schema = schema_of[id(body)]
     example = {} if operation.body_example is None else {"example": operation.body_example}
     return {"application/json": {"schema": schema, **example}}
+
+
+def _path_parameters(operation: Operation[Any], schema_of: Mapping[int, Json]) -> Iterable[Json]:
+    kinds = operation.parameter_types
+    for name in operation.parameters:
+        schema = schema_of[id(kinds[name])] if name in kinds else {"type": "string"}
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _query_parameters(query: type[msgspec.Struct]) -> Iterable[Json]:

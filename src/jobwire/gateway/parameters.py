@@ -1,4 +1,4 @@
-"""Parameters that the routes of several wires have: paging, choices, `Prefer: wait`.
+"""Parameters that the FastAPI routes of several wires have: paging, choices.
 
 Query parameters are types of FastAPI routes. They are read strictly: a number is ASCII digits, and
 every fault is one problem with the name of the parameter.
@@ -14,19 +14,10 @@ from fastapi import Query
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.prefer import wait_s as wait_s
 
 DEFAULT_PAGE: Final = 50
 MAX_PAGE: Final = 200
-MAX_WAIT_S: Final = 60
-_WAIT: Final = re.compile(rb'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=[,;]|$)', re.IGNORECASE)
-
-
-def wait_s(request: HttpRequest) -> int:
-    """`Prefer: wait=N`; 0 without it, at most `MAX_WAIT_S`."""
-    prefer = request.headers.get(b"prefer")
-    found = _WAIT.search(prefer) if prefer is not None else None
-    return min(int(found[1]), MAX_WAIT_S) if found else 0
 
 
 def one_of(allowed: Collection[str]) -> BeforeValidator:

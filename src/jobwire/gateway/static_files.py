@@ -1,6 +1,6 @@
 """Files of a page, served from memory with ETag, cache headers and their own CSP.
 
-    Feature(name="page", hot=static_files.routes("/", files("jobwire.page"), csp=…))
+    Feature(name="page", routes=static_files.routes("/", files("jobwire.page"), csp=…))
 
 The files are read when the routes are declared: a request reaches none but these, and no file
 system. Their number and size are those of the package.
@@ -13,9 +13,10 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
+from jobwire.api.operation import Operation
 from jobwire.gateway.conditional import has_version, quoted_tag
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.route import Route, serve
 
 INDEX: Final = "index.html"
 _MEDIA_TYPES: Final = {
@@ -34,11 +35,11 @@ _MEDIA_TYPES: Final = {
 }
 
 
-def routes(prefix: str, folder: Traversable | Path, *, csp: str) -> list[HotRoute]:
+def routes(prefix: str, folder: Traversable | Path, *, csp: str) -> list[Route]:
     """A public route for each file of the folder below `prefix`; `index.html` answers for its
     folder. A file of an unknown type is a TypeError."""
     base = prefix.rstrip("/")
-    found: list[HotRoute] = []
+    found: list[Route] = []
     for name, content in _files(folder, ""):
         suffix = Path(name).suffix
         if suffix not in _MEDIA_TYPES:
@@ -55,8 +56,8 @@ def routes(prefix: str, folder: Traversable | Path, *, csp: str) -> list[HotRout
         path = (
             f"{base}/{name.removesuffix(INDEX)}" if Path(name).name == INDEX else f"{base}/{name}"
         )
-        doc = Doc(summary=f"The file {name}", tag="page", hidden=True)
-        found.append(HotRoute("GET", path, "public", endpoint, doc))
+        operation = Operation("GET", path, "public", f"The file {name}", tag="page", hidden=True)
+        found.append(serve(operation, endpoint))
     return found
 
 

@@ -5,85 +5,17 @@ systems. A dashboard keeps no memory of its own: everything is read from the sys
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from msgspec import Meta, Struct
-
-from jobwire.gateway.fleet_schemas import (
-    MINUTES,
-    MinuteCounts,
-    NowBody,
-    QuantilesBody,
-    SystemStats,
-    WorkerBody,
-)
+from jobwire.api.fleet import NowBody, QuantilesBody, WorkerBody
+from jobwire.api.overview import FailureBody, FoundBody, SystemRowBody
+from jobwire.gateway.fleet_schemas import MINUTES, MinuteCounts, SystemStats
 from jobwire.gateway.request import HttpRequest
 from jobwire.job import time_buckets
 
 SHARES: Final = (0.5, 0.9, 0.99)
 QUIET_HOUR: Final[Sequence[MinuteCounts]] = (MinuteCounts(),) * MINUTES
 """The minutes of a system that has counted nothing."""
-
-
-class SystemRowBody(Struct, frozen=True, kw_only=True):
-    """A system, or one queue of a system, now and in the last hour."""
-
-    system: Annotated[str, Meta(description="`jobs`, `queues`, `images` or `predictions`")]
-    name: Annotated[str, Meta(description="of the queue; of the system, if it has one row")]
-    wire: Annotated[str, Meta(description="the protocol, for example `streams`")]
-    waiting: int
-    paused: Annotated[
-        bool,
-        Meta(description="no worker starts what waits: its queue, or each queue of it, is paused"),
-    ] = False
-    delayed: Annotated[
-        int,
-        Meta(description="not due yet: delayed, or waiting for a retry; images: not uploaded yet"),
-    ]
-    running: int
-    oldest_waiting_ms: int | None
-    workers: Annotated[int | None, Meta(description="live workers; null: unknown, or none needed")]
-    slots: Annotated[int | None, Meta(description="of all workers that report them; null: unknown")]
-    heartbeat_age_ms: Annotated[
-        int | None, Meta(description="of the worker with the latest heartbeat")
-    ]
-    submitted: Annotated[int | None, Meta(description="in the last hour; null: not counted")]
-    done: int
-    error: int
-    canceled: int
-    ended_by_minute: Annotated[list[int], Meta(description="oldest first; the last is incomplete")]
-    failed_by_minute: list[int]
-    duration_ms: QuantilesBody
-
-
-class FailureBody(Struct, frozen=True, kw_only=True):
-    """Failed jobs of one kind: the same task, error code and first line of the message, in which
-    `…` stands for ids and long numbers."""
-
-    system: str
-    name: str
-    wire: str
-    task: str
-    code: str
-    message: str
-    count: int
-    first_ts: int
-    last_ts: int
-    by_hour: Annotated[list[int], Meta(description="oldest first; the last hour is incomplete")]
-    sample_job_id: Annotated[str, Meta(description="the last job of this kind")]
-    worker: Annotated[str | None, Meta(description="where all of them ran; null: several, or none")]
-
-
-class FoundBody(Struct, frozen=True, kw_only=True):
-    """Something that a search has found."""
-
-    system: str
-    name: str
-    wire: str
-    id: str
-    task: str
-    status: str
-    created_ts: int
 
 
 class RowPart(NamedTuple):

@@ -6,11 +6,7 @@ they are long; nothing is written.
 
 from typing import Final
 
-from jobwire.api.wire import WireBody as WireBody
-from jobwire.api.wire import WireEntryBody as WireEntryBody
-from jobwire.api.wire import WireFieldBody as WireFieldBody
-from jobwire.api.wire import WireKeyBody as WireKeyBody
-from jobwire.api.wire import WirePendingBody as WirePendingBody
+from jobwire.api.wire import WireFieldBody
 
 MAX_VALUE: Final = 4096
 """Characters of a value that are shown."""

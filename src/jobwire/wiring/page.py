@@ -8,18 +8,16 @@
 import time
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Annotated, Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Response
-from msgspec import Meta, Struct
-
-from jobwire.doctor.finding import Finding, Verdict
+from jobwire.api import gateway as api
+from jobwire.doctor.finding import Finding
 from jobwire.gateway import static_files
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.feature import Feature
-from jobwire.gateway.router import documented, json_response, new_router
-from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.route import Route, serve
 from jobwire.settings import Loaded
 from jobwire.wiring.backends import Backends
 
@@ -32,56 +30,7 @@ _CSP: Final = (
 """No inline code, nothing from elsewhere; pictures that the page has fetched are `blob:`."""
 
 
-class SettingBody(Struct, frozen=True):
-    """One setting."""
-
-    name: str
-    value: Annotated[Any, Meta(description="secrets are masked")]
-    origin: Annotated[str, Meta(description="where the value comes from; `default` if not set")]
-
-
-class SettingsBody(Struct, frozen=True):
-    """All settings of this gateway."""
-
-    settings: list[SettingBody]
-
-
-class FindingBody(Struct, frozen=True):
-    """One checked property of a backend."""
-
-    check: str
-    verdict: Verdict
-    found: str
-    why: str
-    fix: str
-
-
-class BackendsBody(Struct, frozen=True):
-    """What was found; `checked_ts` is when."""
-
-    checked_ts: int
-    findings: list[FindingBody]
-
-
-SETTINGS: Final = Doc(
-    summary="Every setting, its value and its source",
-    tag="fleet",
-    description="As `jobwire config`: secrets are masked.",
-    answer=SettingsBody,
-    example=SettingsBody([SettingBody("worker.slots", 8, "JOBWIRE_WORKER_SLOTS")]),
-)
-BACKENDS: Final = Doc(
-    summary="What the servers report about themselves, and what to do",
-    tag="fleet",
-    description="As `jobwire doctor`, for what the gateway can read over its own connection.",
-    answer=BackendsBody,
-    example=BackendsBody(
-        1767225600000, [FindingBody("valkey eviction", "ok", "never evicts", "", "")]
-    ),
-)
-
-
-def page_routes(prefix: str = "/", upload_url: str = "") -> list[HotRoute]:
+def page_routes(prefix: str = "/", upload_url: str = "") -> list[Route]:
     """The page's files; `upload_url` is where an upload gateway on another host takes photos."""
     parts = urlsplit(upload_url)
     connect = f"'self' {parts.scheme}://{parts.netloc}" if parts.netloc else "'self'"
@@ -93,32 +42,31 @@ def page_feature(loaded: Loaded, backends: Backends) -> Feature:
     """The page and its two routes of its own."""
     return Feature(
         name="page",
-        hot=page_routes(upload_url=loaded.settings.images.upload_url),
-        routers=[_router(loaded, backends)],
+        routes=[
+            *page_routes(upload_url=loaded.settings.images.upload_url),
+            *_operator_routes(loaded, backends),
+        ],
     )
 
 
-def _router(loaded: Loaded, backends: Backends) -> APIRouter:
-    routes = new_router("fleet")
-    settings = SettingsBody([SettingBody(*each) for each in loaded.shown()])
-    found: CachedValue[BackendsBody] = CachedValue(_FRESH_S)
+def _operator_routes(loaded: Loaded, backends: Backends) -> list[Route]:
+    settings = api.SettingsBody([api.Setting(*each) for each in loaded.shown()])
+    found: CachedValue[api.BackendsBody] = CachedValue(_FRESH_S)
 
-    async def examine() -> BackendsBody:
+    async def examine() -> api.BackendsBody:
         findings = [
-            FindingBody(each.check, each.verdict, each.found, each.why, each.fix)
+            api.FindingBody(each.check, each.verdict, each.found, each.why, each.fix)
             for each in await _examine(backends)
         ]
-        return BackendsBody(int(time.time() * 1000), findings)
+        return api.BackendsBody(int(time.time() * 1000), findings)
 
-    @routes.get("/v1/settings", openapi_extra=documented("admin", SETTINGS))
-    async def read_settings() -> Response:
-        return json_response(settings)
+    async def read_settings(_request: HttpRequest) -> api.SettingsBody:
+        return settings
 
-    @routes.get("/v1/backends", openapi_extra=documented("admin", BACKENDS))
-    async def read_backends() -> Response:
-        return json_response(await found.get(examine))
+    async def read_backends(_request: HttpRequest) -> api.BackendsBody:
+        return await found.get(examine)
 
-    return routes
+    return [serve(api.SETTINGS, read_settings), serve(api.BACKENDS, read_backends)]
 
 
 async def _examine(backends: Backends) -> Sequence[Finding]:

@@ -66,8 +66,8 @@ def faults(file: Path, *, package: Path = PACKAGE) -> list[str]:
 
 
 def allowed(file: Path) -> bool:
-    # The HTTP shell of the wire names the members of JSON bodies, which are the fields' names.
-    if file.is_relative_to(PACKAGE / "http"):
+    # HTTP names the members of JSON bodies, which are the fields' names.
+    if file.is_relative_to(PACKAGE / "http") or file.is_relative_to(SOURCE / "api"):
         return True
     # JSON Schema has words of its own, of which `type` is one of the wire's.
     if file in (PACKAGE / "contract.py", PACKAGE / "schema.py"):

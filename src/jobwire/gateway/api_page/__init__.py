@@ -6,23 +6,22 @@ Three static files of this package, nothing from elsewhere: no library, no inlin
 from importlib.resources import files
 from typing import Final
 
+from jobwire.api.gateway import DOCS
 from jobwire.gateway import static_files
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.route import Route, serve
 
-PATH: Final = "/docs"
 _CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
 
-def routes() -> list[HotRoute]:
+def routes() -> list[Route]:
     """The page and its files."""
-    doc = Doc(summary="The API as a page", tag="page", hidden=True)
     return [
-        HotRoute("GET", PATH, "public", _redirect, doc),
-        *static_files.routes(PATH, files(__name__) / "static", csp=_CSP),
+        serve(DOCS, _redirect),
+        *static_files.routes(DOCS.path, files(__name__) / "static", csp=_CSP),
     ]
 
 

@@ -4,13 +4,15 @@ The endpoint checks tenant and position; then `gateway.streams` keeps the stream
 follower feeds it through an `EventWriter`, which encodes the job's events as SSE frames.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from jobwire.api import jobs as api
 from jobwire.api.problems import BAD_EVENT_ID
-from jobwire.gateway.problems import Problem, invalid
+from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.route import Route, serve
 from jobwire.gateway.sse import EventWriter, SseEvent
 from jobwire.gateway.streams import Streams
 from jobwire.job.messages import JobId
@@ -19,7 +21,7 @@ from jobwire.valkey.stream_ids import START, Position, read_position
 from jobwire.wires.streams.contract import TERMINAL_EVENTS
 from jobwire.wires.streams.events import StreamEvent
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import request_parser, schemas
+from jobwire.wires.streams.http import request_parser
 from jobwire.wires.streams.queue import StreamsQueue
 
 PLAIN: Final = "plain"
@@ -37,10 +39,12 @@ class EventRoutes:
         self._follower = follower
         self._streams = streams
 
-    async def events(self, request: HttpRequest) -> None:
-        job_id = request_parser.job_id(request.params[0])
+    def routes(self) -> Sequence[Route]:
+        return [serve(api.EVENTS, self.events)]
+
+    async def events(self, request: HttpRequest, id_: str, query: api.EventFilter) -> None:
+        job_id = request_parser.job_id(id_)
         after = _position(request)
-        form = _form(request)
         state = await self._queue.status_and_tenant(job_id)
         if state is None or not request_parser.may_see(request, state.tenant):
             raise Problem(api.JOB_NOT_FOUND)
@@ -51,9 +55,9 @@ class EventRoutes:
         await self._streams.serve(
             request,
             lambda stream: self._follower.watch(
-                job_id, EventWriter(stream, _ENCODERS[form]), after, finished=finished
+                job_id, EventWriter(stream, _ENCODERS[query.data]), after, finished=finished
             ),
-            hello=schemas.HelloBody(job_id, state.status.value),
+            hello=api.HelloBody(job_id, state.status.value),
             gap=("job_id", job_id),
         )
 
@@ -64,13 +68,6 @@ class EventRoutes:
             return await self._follower.is_last(job_id, after)
         except ValkeyError:
             return False  # the stream waits until Valkey is available again
-
-
-def _form(request: HttpRequest) -> str:
-    given = request.query("data") or WHOLE
-    if given not in _ENCODERS:
-        raise invalid("query", "/data", f"must be one of {', '.join(_ENCODERS)}")
-    return given
 
 
 def _position(request: HttpRequest) -> Position:

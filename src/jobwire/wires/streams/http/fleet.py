@@ -2,75 +2,56 @@
 
 from collections import Counter as Counted
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import APIRouter, Query, Response
 from msgspec import Raw
-from pydantic.json_schema import SkipJsonSchema
 
+from jobwire.api import fleet as api
 from jobwire.gateway.health import HealthStatus
-from jobwire.gateway.parameters import matching
-from jobwire.gateway.router import documented, json_response, new_router
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.route import Route, serve
 from jobwire.job.messages import MissingRequirement
 from jobwire.valkey import Connection
 from jobwire.wires.streams.contract import StreamsKeys
 from jobwire.wires.streams.cron_list import cron_list
 from jobwire.wires.streams.depth import depth
-from jobwire.wires.streams.http import docs
-from jobwire.wires.streams.http.fleet_schemas import (
-    CronBody,
-    CronsBody,
-    ScaleBody,
-    TaskBody,
-    TasksBody,
-)
 from jobwire.wires.streams.registry import WorkerRegistry
 
 _MOST_PARTS: Final = 20
 DEFAULT_SLOTS: Final = 10
 """Of a worker, as in its settings."""
-_Slots = Annotated[
-    int | SkipJsonSchema[None],
-    matching(r"[1-9]\d{0,5}", "must be a number from 1 to 999999"),
-    Query(
-        description="of one worker; without it those of the largest live worker, or 10",
-        json_schema_extra={"minimum": 1, "maximum": 999_999, "example": 10},
-    ),
-]
 
 
-def router(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) -> APIRouter:
+def routes(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) -> list[Route]:
     """The routes."""
-    routes = new_router("fleet")
 
-    @routes.get("/v1/tasks", openapi_extra=documented("read", docs.TASKS))
-    async def list_tasks() -> Response:
+    async def list_tasks(_request: HttpRequest) -> api.Tasks:
         listed = [
-            TaskBody(info.name, live, queue, _raw(info.schema_json), _raw(info.example_json))
+            api.TaskBody(info.name, live, queue, _raw(info.schema_json), _raw(info.example_json))
             for info, live, queue in await registry.tasks()
         ]
-        return json_response(TasksBody(listed))
+        return api.Tasks(listed)
 
-    @routes.get("/v1/crons", openapi_extra=documented("read", docs.CRONS))
-    async def list_crons() -> Response:
-        listed = [CronBody(*each) for each in await cron_list(connection, keys)]
-        return json_response(CronsBody(listed))
+    async def list_crons(_request: HttpRequest) -> api.Crons:
+        return api.Crons([api.CronBody(*each) for each in await cron_list(connection, keys)])
 
-    @routes.get("/v1/scale", openapi_extra=documented("read", docs.SCALE))
-    async def read_scale(slots: _Slots = None) -> Response:
+    async def read_scale(_request: HttpRequest, query: api.ScaleFilter) -> api.Scale:
         found = await depth(connection, keys, await registry.queue_names())
-        of_one = slots or (await registry.summary()).most_slots or DEFAULT_SLOTS
+        of_one = query.slots or (await registry.summary()).most_slots or DEFAULT_SLOTS
         waiting = found.waiting + found.due_soon
-        body = ScaleBody(
+        return api.Scale(
             waiting=waiting,
             running=found.running,
             slots=of_one,
             oldest_waiting_s=(found.oldest_waiting_ms or 0) / 1000,
             load=(waiting + found.running) / of_one,
         )
-        return json_response(body)
 
-    return routes
+    return [
+        serve(api.TASKS, list_tasks),
+        serve(api.CRONS, list_crons),
+        serve(api.SCALE, read_scale),
+    ]
 
 
 async def missing_requirements(registry: WorkerRegistry) -> Mapping[str, HealthStatus]:

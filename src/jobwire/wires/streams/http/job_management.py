@@ -1,4 +1,4 @@
-"""Jobs over HTTP, routes that are not hot: list, cancel, retry (J-13, J-16, J-18).
+"""Jobs over HTTP: list, cancel, retry (J-13, J-16, J-18).
 
 A job of another tenant is answered as not found.
 """
@@ -6,17 +6,14 @@ A job of another tenant is answered as not found.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from fastapi import APIRouter, Response
-
 from jobwire.api import jobs as api
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.route import Route, reply, serve
-from jobwire.gateway.router import CurrentRequest, documented, new_router, response
 from jobwire.job.messages import CancelOutcome, JobRequest
 from jobwire.wires.streams.contract import MAX_TTL_S, Status
-from jobwire.wires.streams.http import docs, request_parser, schemas
-from jobwire.wires.streams.http.jobs import PATH, JobRoutes
+from jobwire.wires.streams.http import answers, request_parser
+from jobwire.wires.streams.http.jobs import JobRoutes
 from jobwire.wires.streams.queue import Selection, StreamsQueue
 
 _RETRYABLE: Final = (Status.ERROR, Status.CANCELED)
@@ -30,8 +27,9 @@ _OUTCOMES: Final[Mapping[CancelOutcome, tuple[int, str]]] = {
 class JobManagement:
     """The endpoints."""
 
-    def __init__(self, queue: StreamsQueue) -> None:
+    def __init__(self, queue: StreamsQueue, jobs: JobRoutes) -> None:
         self._queue = queue
+        self._jobs = jobs
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -39,6 +37,7 @@ class JobManagement:
             serve(api.LIST, self.list),
             serve(api.CANCEL, self.cancel),
             serve(api.DELETE, self.cancel),
+            serve(api.RETRY, self.retry),
         ]
 
     async def list(self, request: HttpRequest, query: api.JobFilter) -> api.JobList:
@@ -54,7 +53,7 @@ class JobManagement:
         )
         owner = request_parser.listed_tenant(request, query.tenant)
         page = await self._queue.page(owner, query.limit, selection, cursor=query.cursor or "")
-        lines = [schemas.line(record) for record in page.records]
+        lines = [answers.line(record) for record in page.records]
         return api.JobList(lines, page.scanned, page.total, page.cursor or None)
 
     async def cancel(self, request: HttpRequest, id_: str) -> Reply:
@@ -71,20 +70,14 @@ class JobManagement:
         status, outcome = _OUTCOMES[answer]
         return reply(api.CancelAnswerBody(job_id, outcome), status)
 
-
-def router(jobs: JobRoutes) -> APIRouter:
-    """The route that is not an operation yet."""
-    routes = new_router("jobs")
-
-    @routes.post(PATH + "/{id}/retry", openapi_extra=documented("submit", docs.RETRY))
-    async def retry_job(request: CurrentRequest, id: str) -> Response:  # noqa: A002 - in the path
+    async def retry(self, request: HttpRequest, id_: str) -> Reply:
         """Submit a new job with the same task, payload and options; the old job is unchanged."""
-        job_id = request_parser.job_id(id)
-        old = await jobs.own(request, job_id)
+        job_id = request_parser.job_id(id_)
+        old = await self._jobs.own(request, job_id)
         if old.status not in _RETRYABLE:
             raise Problem(api.NOT_RETRYABLE, f"the job is {old.status}")
-        await jobs.admit(request, 1)
-        await jobs.check_task(old.task)
+        await self._jobs.admit(request, 1)
+        await self._jobs.check_task(old.task)
         key = request_parser.idempotency_key(request)
         job_request = JobRequest(
             old.task,
@@ -97,8 +90,6 @@ def router(jobs: JobRoutes) -> APIRouter:
             tenant=old.tenant,
             traceparent=request_parser.traceparent(request),
             retry_of=job_id,
-            queue=await jobs.retry_queue(old),
+            queue=await self._jobs.retry_queue(old),
         )
-        return response(await jobs.submit_request(request, job_request))
-
-    return routes
+        return await self._jobs.submit_request(request, job_request)

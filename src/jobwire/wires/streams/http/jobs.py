@@ -1,21 +1,22 @@
-"""Jobs over HTTP, hot routes: submit, batch, get (J-10 … J-14, J-16).
+"""Jobs over HTTP: submit, batch, get (J-10 … J-14, J-16).
 
-Endpoints of hot routes; the gateway calls them with an admitted request. Each parses the request,
-does one operation on the queue, and answers. A job of another tenant is answered as not found.
+The endpoints that are called most. Each checks the request, does one operation on the queue, and
+answers. A job of another tenant is answered as not found.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Final, assert_never
 
 import msgspec
 
 from jobwire.api import jobs as api
 from jobwire.api.problems import UNAVAILABLE
-from jobwire.gateway import parameters, tenants
+from jobwire.gateway import prefer, tenants
 from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.problems import Headers, Problem, retry_after
 from jobwire.gateway.request import HttpRequest, Reply
+from jobwire.gateway.route import Route, serve
 from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.job.messages import (
     Already,
@@ -30,7 +31,7 @@ from jobwire.text import did_you_mean
 from jobwire.wires.streams.codec import Record
 from jobwire.wires.streams.contract import DEFAULT_QUEUE, Status
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import request_parser, schemas
+from jobwire.wires.streams.http import answers, request_parser
 from jobwire.wires.streams.http.payload_check import PayloadCheck
 from jobwire.wires.streams.memory import ServerMemory
 from jobwire.wires.streams.payload import check_payload
@@ -39,7 +40,6 @@ from jobwire.wires.streams.registry import WorkerRegistry
 
 _encode = msgspec.json.Encoder().encode
 
-PATH: Final = "/v1/jobs"
 _ENDED: Final = (Status.DONE, Status.ERROR, Status.CANCELED)
 _FULL_RETRY_S: Final = 5
 _LISTED: Final = "; GET /v1/tasks lists the known tasks"
@@ -74,10 +74,17 @@ class JobRoutes:
         self._follower = follower
         self._registry = registry
 
+    def routes(self) -> Sequence[Route]:
+        return [
+            serve(api.SUBMIT, self.submit),
+            serve(api.BATCH, self.batch),
+            serve(api.GET, self.get),
+        ]
+
     # Submitting
 
-    async def submit(self, request: HttpRequest) -> Reply:
-        job_request = request_parser.job_request(request, await request.body())
+    async def submit(self, request: HttpRequest, body: api.JobRequestBody) -> Reply:
+        job_request = request_parser.job_request(request, body)
         # The common case, kept short: each check awaits only if it has to ask the server.
         self._rate.spend(request.principal.key)
         if self._memory.is_due:
@@ -90,7 +97,7 @@ class JobRoutes:
             job_request = await self._routed(job_request)
         answer = await self._queue.submit_checked(job_request)
         if isinstance(answer, Submitted) and b"prefer" not in request.headers:
-            headers = ((b"location", f"{request.mount}{PATH}/{answer.job_id}".encode()),)
+            headers = ((b"location", f"{request.mount}{api.JOBS}/{answer.job_id}".encode()),)
             return Reply(_encode(_visible(request, self._new(job_request, answer))), 202, headers)
         return await self._answered(request, job_request, answer)
 
@@ -192,7 +199,7 @@ class JobRoutes:
                     # The job expired meanwhile, and the key with it.
                     return await self.submit_request(request, job_request)
                 return await self._reply(
-                    request, answer.job_id, schemas.job(record), 200, _REPLAYED
+                    request, answer.job_id, answers.job(record), 200, _REPLAYED
                 )
             case Mismatch() | Full():
                 raise _refusal(answer)
@@ -203,18 +210,18 @@ class JobRoutes:
         self,
         request: HttpRequest,
         job_id: JobId,
-        job: schemas.JobBody,
+        job: api.JobBody,
         status: int,
         headers: Headers = (),
     ) -> Reply:
         """The job; with `Prefer: wait`, once it has ended."""
-        headers = ((b"location", f"{request.mount}{PATH}/{job_id}".encode()), *headers)
-        wait_s = parameters.wait_s(request)
+        headers = ((b"location", f"{request.mount}{api.JOBS}/{job_id}".encode()), *headers)
+        wait_s = prefer.wait_s(request)
         if wait_s:
             headers = (*headers, (b"preference-applied", b"wait=%d" % wait_s))
             record = await self._awaited(job_id, wait_s)
             if record is not None:
-                job = schemas.job(record)
+                job = answers.job(record)
                 status = 200 if record.status in _ENDED else status
         return Reply(_encode(_visible(request, job)), status, headers)
 
@@ -226,8 +233,8 @@ class JobRoutes:
         except BackendUnavailable:
             return None  # the job was submitted: the response must not be an error
 
-    def _new(self, job_request: JobRequest, made: Submitted) -> schemas.JobBody:
-        return schemas.new_job(
+    def _new(self, job_request: JobRequest, made: Submitted) -> api.JobBody:
+        return answers.new_job(
             job_request, made, job_request.ttl_s or self._queue.settings.job_ttl_s
         )
 
@@ -263,7 +270,7 @@ class JobRoutes:
             if isinstance(job_request, JobRequest) and job_request.task not in unknown
         ]
         answers = iter(self._queue.submit_many_checked(good))
-        results: list[schemas.BatchResultBody] = []
+        results: list[api.BatchResultBody] = []
         for job_request in items:
             if isinstance(job_request, Problem):
                 results.append(_refused(job_request, request))
@@ -271,22 +278,22 @@ class JobRoutes:
                 results.append(_refused(self._unknown(job_request.task), request))
             else:
                 results.append(await _result(next(answers), request))
-        return Reply(_encode(schemas.BatchAnswerBody(results)))
+        return Reply(_encode(api.BatchAnswerBody(results)))
 
     # Reading
 
-    async def get(self, request: HttpRequest) -> Reply:
-        job_id = request_parser.job_id(request.params[0])
+    async def get(self, request: HttpRequest, id_: str) -> Reply:
+        job_id = request_parser.job_id(id_)
         record = await self.own(request, job_id)
         headers: Headers = ()
-        wait_s = parameters.wait_s(request)
+        wait_s = prefer.wait_s(request) if b"prefer" in request.headers else 0
         if wait_s and record.status not in _ENDED:
             headers = ((b"preference-applied", b"wait=%d" % wait_s),)
             await self._follower.until_ended(job_id, wait_s)
             record = await self.own(request, job_id)
         if record.status is Status.QUEUED and not record.entry_id:
             record = record._replace(due_ms=await self._queue.due_ms(job_id))
-        return Reply(_encode(_visible(request, schemas.job(record))), headers=headers)
+        return Reply(_encode(_visible(request, answers.job(record))), headers=headers)
 
     async def own(self, request: HttpRequest, job_id: JobId) -> Record:
         """The job of this id, if the caller may see it."""
@@ -296,11 +303,11 @@ class JobRoutes:
         return record
 
 
-def _visible(request: HttpRequest, job: schemas.JobBody) -> schemas.JobBody:
+def _visible(request: HttpRequest, job: api.JobBody) -> api.JobBody:
     """The job, without what the caller may not read."""
     if not tenants.sees_content(request):
-        return job.without_content()
-    return job if tenants.sees_exceptions(request) else job.without_exception()
+        return answers.without_content(job)
+    return job if tenants.sees_exceptions(request) else answers.without_exception(job)
 
 
 def _refusal(answer: Mismatch | Full) -> Problem:
@@ -310,21 +317,19 @@ def _refusal(answer: Mismatch | Full) -> Problem:
     return Problem(api.QUEUE_FULL, detail, headers=retry_after(_FULL_RETRY_S))
 
 
-async def _result(
-    pending: Awaitable[SubmitAnswer], request: HttpRequest
-) -> schemas.BatchResultBody:
+async def _result(pending: Awaitable[SubmitAnswer], request: HttpRequest) -> api.BatchResultBody:
     """The result of one item of a batch."""
     try:
         answer = await pending
     except BackendUnavailable as error:
         return _refused(Problem(UNAVAILABLE, error.message), request)
     if isinstance(answer, Submitted):
-        return schemas.BatchResultBody(202, answer.job_id)
+        return api.BatchResultBody(202, answer.job_id)
     if isinstance(answer, Already):
-        return schemas.BatchResultBody(200, answer.job_id, replayed=True)
+        return api.BatchResultBody(200, answer.job_id, replayed=True)
     return _refused(_refusal(answer), request)
 
 
-def _refused(problem: Problem, request: HttpRequest) -> schemas.BatchResultBody:
+def _refused(problem: Problem, request: HttpRequest) -> api.BatchResultBody:
     document = msgspec.Raw(problem.body(request.request_id.decode()))
-    return schemas.BatchResultBody(problem.kind.status, problem=document)
+    return api.BatchResultBody(problem.kind.status, problem=document)

@@ -9,15 +9,18 @@ A request is a job: it is queued, leased and retried as any other. The response 
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
 
+from jobwire.api import openai as api
+from jobwire.api.jobs import INVALID_PAYLOAD
 from jobwire.api.problems import FORBIDDEN
 from jobwire.gateway import tenants
 from jobwire.gateway.problems import Headers, Problem
 from jobwire.gateway.request import ClientGone, HttpRequest, Reply
+from jobwire.gateway.route import Route, read_body, reply, serve
 from jobwire.gateway.sse import EventStream, SseEvent
 from jobwire.gateway.streams import Streams
 from jobwire.job.errors import JobwireError
@@ -25,15 +28,10 @@ from jobwire.job.messages import JobId, JobRequest, Submitted
 from jobwire.wires.streams.contract import Status
 from jobwire.wires.streams.events import StreamEvent
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import openai_schemas as schemas
-from jobwire.wires.streams.http import request_parser
+from jobwire.wires.streams.http import openai_translation, request_parser
 from jobwire.wires.streams.http.jobs import JobRoutes
-from jobwire.wires.streams.http.request_parser import read_body
 from jobwire.wires.streams.queue import StreamsQueue
 
-CHAT: Final = "/v1/chat/completions"
-EMBEDDINGS: Final = "/v1/embeddings"
-MODELS: Final = "/v1/models"
 _MAX_WAIT_S: Final = 3600
 _DONE: Final = SseEvent(None, b"[DONE]")
 _STATUS: Final[Mapping[str, tuple[int, str]]] = {
@@ -51,9 +49,7 @@ _STATUS: Final[Mapping[str, tuple[int, str]]] = {
 """The status and type of a job's error; any other is 502 `server_error`."""
 
 _encode = msgspec.json.Encoder().encode
-_chat_decoder: Final = msgspec.json.Decoder(schemas.ChatCompletionRequest)
-_members_decoder: Final = msgspec.json.Decoder(dict[str, Any])
-_embed_decoder: Final = msgspec.json.Decoder(schemas.EmbeddingsRequest)
+_decode_members: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class OpenAiRoutes:
@@ -68,35 +64,33 @@ class OpenAiRoutes:
         self._streams = streams
         self._running: set[asyncio.Future[object]] = set()
 
-    async def chat(self, request: HttpRequest) -> Reply | None:
+    def routes(self) -> Sequence[Route]:
+        return [
+            serve(api.CHAT_COMPLETIONS, self.chat, refuse=_problem),
+            serve(api.EMBEDDINGS, self.embeddings, refuse=_problem),
+            serve(api.MODELS, self.models),
+        ]
+
+    async def chat(self, request: HttpRequest, body: api.ChatCompletionRequest) -> Reply | None:
         """Answer a conversation, as one body or as a stream."""
-        try:
-            data = await request.body()
-            body = read_body(_chat_decoder, data)
-            payload = schemas.chat_payload(read_body(_members_decoder, data))
-            job_id = await self._submit(request, "chat", payload)
-        except Problem as problem:
-            return _problem(problem)
+        members = read_body(_decode_members, request.content, INVALID_PAYLOAD)
+        job_id = await self._submit(request, "chat", openai_translation.chat_payload(members))
         if body.stream:
             has_usage = bool(body.stream_options and body.stream_options.include_usage)
             await self._stream(request, job_id, body.model, has_usage=has_usage)
             return None
         result, refused = await self._result(request, job_id)
-        return refused or _answer(job_id, schemas.completion(job_id, result))
+        return refused or _answer(job_id, openai_translation.completion(job_id, result))
 
-    async def embeddings(self, request: HttpRequest) -> Reply:
+    async def embeddings(self, request: HttpRequest, body: api.EmbeddingsRequest) -> Reply:
         """Compute vectors."""
-        try:
-            body = read_body(_embed_decoder, await request.body())
-            job_id = await self._submit(request, "embed", schemas.embed_payload(body))
-        except Problem as problem:
-            return _problem(problem)
+        job_id = await self._submit(request, "embed", openai_translation.embed_payload(body))
         result, refused = await self._result(request, job_id)
-        return refused or _answer(job_id, schemas.embeddings(result))
+        return refused or _answer(job_id, openai_translation.embeddings(result))
 
-    async def models(self, _request: HttpRequest) -> Reply:
+    async def models(self, _request: HttpRequest) -> api.ModelList:
         """The names that `model` may have: workers may know more, and a job may name them."""
-        return Reply(_encode(schemas.ModelList([schemas.ModelItem(schemas.OWN_MODEL)])))
+        return api.ModelList([api.ModelItem(api.OWN_MODEL)])
 
     async def _submit(self, request: HttpRequest, task: str, payload: dict[str, Any]) -> JobId:
         if not tenants.sees_content(request):
@@ -184,7 +178,7 @@ class _ChunkReader:
 
     def __init__(self, stream: EventStream, job_id: JobId, model: str, *, has_usage: bool) -> None:
         self._stream = stream
-        self._id = schemas.completion_id(job_id)
+        self._id = openai_translation.completion_id(job_id)
         self._model = model
         self._created = int(time.time())
         self._has_usage = has_usage
@@ -232,10 +226,10 @@ class _ChunkReader:
         match event.kind:
             case "token":
                 role = None if self._has_text else "assistant"
-                return self._chunk(schemas.ChatMessage(role, _data(event).get("text", "")))
+                return self._chunk(api.ChatMessage(role, _data(event).get("text", "")))
             case "reasoning":
                 text = _data(event).get("text", "")
-                return self._chunk(schemas.ChatMessage(reasoning_content=text))
+                return self._chunk(api.ChatMessage(reasoning_content=text))
             case "reset" if self._has_text:
                 # A chunk cannot be taken back.
                 return _error_body("server_error", "the model's server failed in mid-answer; retry")
@@ -249,18 +243,18 @@ class _ChunkReader:
 
     def _last(self, result: Mapping[str, Any]) -> bytes:
         self._model = str(result.get("model") or self._model)
-        message = schemas.ChatMessage(tool_calls=_indexed(result.get("tool_calls") or []))
-        usage = schemas.usage_of(result) if self._has_usage else None
+        message = api.ChatMessage(tool_calls=_indexed(result.get("tool_calls") or []))
+        usage = openai_translation.usage_of(result) if self._has_usage else None
         return self._chunk(message, str(result.get("finish_reason") or "stop"), usage)
 
     def _chunk(
         self,
-        delta: schemas.ChatMessage,
+        delta: api.ChatMessage,
         finish_reason: str | None = None,
-        usage: schemas.TokenUsage | None = None,
+        usage: api.TokenUsage | None = None,
     ) -> bytes:
-        choice = schemas.ChunkChoice(delta, finish_reason)
-        chunk = schemas.ChatCompletionChunk(self._id, [choice], self._model, self._created, usage)
+        choice = api.ChunkChoice(delta, finish_reason)
+        chunk = api.ChatCompletionChunk(self._id, [choice], self._model, self._created, usage)
         return _encode(chunk)
 
 
@@ -284,7 +278,7 @@ def _job_header(job_id: JobId) -> Headers:
 
 
 def _answer(job_id: JobId, body: object) -> Reply:
-    return Reply(_encode(body), headers=_job_header(job_id))
+    return reply(body, headers=_job_header(job_id))
 
 
 def _problem(problem: Problem) -> Reply:
@@ -292,21 +286,21 @@ def _problem(problem: Problem) -> Reply:
     status = problem.kind.status
     kind = "invalid_request_error" if status < 500 and status != 429 else "server_error"
     kind = "rate_limit_error" if status == 429 else kind
-    detail = schemas.ErrorDetail(problem.detail, kind, problem.kind.code)
-    return Reply(_encode(schemas.ErrorAnswer(detail)), status, problem.headers)
+    detail = api.ErrorDetail(problem.detail, kind, problem.kind.code)
+    return reply(api.ErrorAnswer(detail), status, problem.headers)
 
 
 def _failure(job_id: JobId, error: Mapping[str, Any]) -> Reply:
     status, answer = _error_of(error)
-    return Reply(_encode(answer), status, _job_header(job_id))
+    return reply(answer, status, _job_header(job_id))
 
 
-def _error_of(error: Mapping[str, Any]) -> tuple[int, schemas.ErrorAnswer]:
+def _error_of(error: Mapping[str, Any]) -> tuple[int, api.ErrorAnswer]:
     code = str(error.get("code", "server_error"))
     status, kind = _STATUS.get(code, (502, "server_error"))
-    detail = schemas.ErrorDetail(str(error.get("message", code)), kind, code)
-    return status, schemas.ErrorAnswer(detail)
+    detail = api.ErrorDetail(str(error.get("message", code)), kind, code)
+    return status, api.ErrorAnswer(detail)
 
 
 def _error_body(code: str, message: str) -> bytes:
-    return _encode(schemas.ErrorAnswer(schemas.ErrorDetail(message, "server_error", code)))
+    return _encode(api.ErrorAnswer(api.ErrorDetail(message, "server_error", code)))

@@ -8,26 +8,18 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from jobwire.gateway.cached_value import CachedValue
-from jobwire.gateway.fleet_schemas import (
-    MinuteCounts,
+from jobwire.api.fleet import (
     MissingRequirementBody,
     NowBody,
     ServedQueueBody,
     SlotBody,
-    SystemStats,
     WorkerBody,
 )
+from jobwire.api.overview import FailureBody, FoundBody
+from jobwire.gateway.cached_value import CachedValue
+from jobwire.gateway.fleet_schemas import MinuteCounts, SystemStats
 from jobwire.gateway.request import HttpRequest
-from jobwire.gateway.system_view import (
-    FailureBody,
-    FailurePart,
-    FoundBody,
-    HourTotals,
-    RowPart,
-    SearchPart,
-    row_body,
-)
+from jobwire.gateway.system_view import FailurePart, HourTotals, RowPart, SearchPart, row_body
 from jobwire.job.errors import ContractError
 from jobwire.job.messages import JobId
 from jobwire.valkey import Connection

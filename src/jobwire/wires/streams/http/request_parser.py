@@ -7,18 +7,18 @@ silently. A payload is passed on byte for byte.
 import asyncio
 import hashlib
 import re
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import msgspec
 
 from jobwire.api import jobs as api
 from jobwire.api.problems import INVALID_JSON
-from jobwire.gateway import route, tenants
+from jobwire.gateway import tenants
 from jobwire.gateway.problems import Problem, invalid
 from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.route import read_body
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import JobId, JobRequest
-from jobwire.wires.streams.http.schemas import MAX_BATCH, BatchItem, JobRequestBody, RawBatch
 from jobwire.wires.streams.payload import check_payload, read_strictly
 
 _TURN_BYTES: Final = 256 << 10
@@ -26,14 +26,19 @@ _TURN_BYTES: Final = 256 << 10
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _IDEMPOTENCY_KEY: Final = re.compile(rb"[\x20-\x7e]{1,255}")
 _TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_T = TypeVar("_T")
 
-_request_decoder: Final = msgspec.json.Decoder(JobRequestBody)
-_batch_decoder: Final = msgspec.json.Decoder(RawBatch)
-_items_decoder: Final = msgspec.json.Decoder(
-    Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=MAX_BATCH)]
-)
-_item_decoder: Final = msgspec.json.Decoder(BatchItem)
+
+class _RawBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A batch whose items are not parsed yet: a fault in one must not affect the others."""
+
+    jobs: msgspec.Raw
+
+
+_decode_batch: Final = msgspec.json.Decoder(_RawBatch).decode
+_decode_items: Final = msgspec.json.Decoder(
+    Annotated[list[msgspec.Raw], msgspec.Meta(min_length=1, max_length=api.MAX_BATCH)]
+).decode
+_decode_item: Final = msgspec.json.Decoder(api.BatchItem).decode
 
 _REFUSED: Final = {kind.code: kind for kind in (api.INVALID_PAYLOAD, api.PAYLOAD_TOO_LARGE)}
 
@@ -83,19 +88,19 @@ def traceparent(request: HttpRequest) -> str:
     return given.decode("ascii")
 
 
-def job_request(request: HttpRequest, body: bytes) -> JobRequest:
-    """The job request of the body; its task is not checked here."""
-    parsed = read_body(_request_decoder, body)
+def job_request(request: HttpRequest, parsed: api.JobRequestBody) -> JobRequest:
+    """The job request of the parsed body; its task is not checked here."""
+    body = request.content
     key = idempotency_key(request)
     mark = fingerprint(body) if key else ""
     return _checked(parsed, body, key, mark, tenant(request), traceparent(request))
 
 
 async def batch(request: HttpRequest, body: bytes) -> list[JobRequest | Problem]:
-    """The same for each item; a fault in one does not affect the others. Other requests run after
-    every `_TURN_BYTES`."""
-    jobs = read_body(_batch_decoder, body).jobs
-    items = read_body(_items_decoder, bytes(jobs), "/jobs")
+    """The same for each item of a body; a fault in one does not affect the others. Other requests
+    run after every `_TURN_BYTES`."""
+    jobs = read_body(_decode_batch, body, api.INVALID_PAYLOAD).jobs
+    items = read_body(_decode_items, bytes(jobs), api.INVALID_PAYLOAD, "/jobs")
     _check_around(body, bytes(jobs), 1)
     owner, trace = tenant(request), traceparent(request)
     parsed: list[JobRequest | Problem] = []
@@ -107,7 +112,7 @@ async def batch(request: HttpRequest, body: bytes) -> list[JobRequest | Problem]
             checked_bytes = 0
             await asyncio.sleep(0)
         try:
-            item = read_body(_item_decoder, whole)
+            item = read_body(_decode_item, whole, api.INVALID_PAYLOAD)
             key = _checked_key((item.idempotency_key or "").encode())
             mark = fingerprint(whole) if key else ""
             parsed.append(_checked(item, whole, key, mark, owner, trace))
@@ -127,13 +132,8 @@ def _checked_key(given: bytes) -> str:
     return given.decode()
 
 
-def read_body(decoder: msgspec.json.Decoder[_T], body: bytes, place: str = "") -> _T:
-    """The decoded body, or its part at `place`; raises Problem."""
-    return route.read_body(decoder.decode, body, api.INVALID_PAYLOAD, place)
-
-
 def _checked(
-    parsed: JobRequestBody, whole: bytes, key: str, mark: str, owner: str, trace: str
+    parsed: api.JobRequestBody, whole: bytes, key: str, mark: str, owner: str, trace: str
 ) -> JobRequest:
     inner = bytes(parsed.payload)
     try:
@@ -146,7 +146,7 @@ def _checked(
     given = 2 + (parsed.ttl_s is not None) + (parsed.delay_s is not None)
     given += (parsed.max_attempts is not None) + (parsed.timeout_s is not None)
     given += parsed.queue is not None
-    if type(parsed) is BatchItem:
+    if type(parsed) is api.BatchItem:
         given += parsed.idempotency_key is not None
     _check_around(whole, inner, given)
     return JobRequest(

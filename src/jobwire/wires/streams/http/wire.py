@@ -6,25 +6,18 @@ For people who write another client. Read only. Bounded: the last events, one en
 from collections.abc import Mapping
 from typing import Final, cast
 
-from fastapi import APIRouter, Response
-
 from jobwire.api import jobs as api
+from jobwire.api.wire import WireBody, WireEntryBody, WireKeyBody, WirePendingBody
 from jobwire.gateway.problems import Problem
-from jobwire.gateway.router import CurrentRequest, documented, json_response, new_router
-from jobwire.gateway.wire_view import (
-    WireBody,
-    WireEntryBody,
-    WireKeyBody,
-    WirePendingBody,
-    cut,
-)
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.route import Route, serve
+from jobwire.gateway.wire_view import cut
 from jobwire.job.messages import JobId
 from jobwire.valkey import Connection, Reply
 from jobwire.wires.streams import contract
 from jobwire.wires.streams.codec import readable
 from jobwire.wires.streams.contract import Extra, Field, StreamsKeys
-from jobwire.wires.streams.http import docs, request_parser
-from jobwire.wires.streams.http.jobs import PATH
+from jobwire.wires.streams.http import request_parser
 from jobwire.wires.streams.http.operator_view import WIRE
 from jobwire.wires.streams.replies import collect, pairs, server_ms, wire_text
 
@@ -33,13 +26,11 @@ _EVENTS: Final = 50
 """How many of the last events are read."""
 
 
-def router(connection: Connection, keys: StreamsKeys) -> APIRouter:
+def route(connection: Connection, keys: StreamsKeys) -> Route:
     """The route."""
-    routes = new_router("jobs")
 
-    @routes.get(PATH + "/{id}/wire", openapi_extra=documented("read", docs.WIRE))
-    async def read_wire(request: CurrentRequest, id: str) -> Response:  # noqa: A002 - in the path
-        job_id = request_parser.job_id(id)
+    async def read_wire(request: HttpRequest, id_: str) -> WireBody:
+        job_id = request_parser.job_id(id_)
         job = keys.job(job_id)
         reply, ttl = await collect([connection.call("HGETALL", job), connection.call("PTTL", job)])
         fields = cast("dict[str, str]", reply)
@@ -47,11 +38,9 @@ def router(connection: Connection, keys: StreamsKeys) -> APIRouter:
         if not fields or not request_parser.may_see(request, tenant):
             raise Problem(api.JOB_NOT_FOUND)
         now_ms, others = await _other_keys(connection, keys, job_id, fields)
-        return json_response(
-            WireBody(job_id, WIRE, now_ms, [_hash(job, job_id, fields, ttl), *others])
-        )
+        return WireBody(job_id, WIRE, now_ms, [_hash(job, job_id, fields, ttl), *others])
 
-    return routes
+    return serve(api.WIRE, read_wire)
 
 
 def _hash(key: str, job_id: JobId, fields: Mapping[str, str], ttl: Reply) -> WireKeyBody:
@@ -68,7 +57,7 @@ def _hash(key: str, job_id: JobId, fields: Mapping[str, str], ttl: Reply) -> Wir
             for name in names
         ],
         command=["HGETALL", key],
-        path=f"{PATH}/{job_id}",
+        path=f"{api.JOBS}/{job_id}",
     )
 
 
@@ -121,7 +110,7 @@ async def _other_keys(
             note=f"the last {_EVENTS}" if event_count > _EVENTS else "",
             entries=_entries(rows)[::-1],
             command=["XRANGE", events, "-", "+"],
-            path=f"{PATH}/{job_id}/events",
+            path=f"{api.JOBS}/{job_id}/events",
         )
     ]
     if queued := _entries(entries)[:1]:

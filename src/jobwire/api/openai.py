@@ -1,0 +1,190 @@
+"""The operations for clients of OpenAI's API, in its form: requests, answers and errors.
+
+A request may have members that are not declared here: they are passed on, and the task checks them.
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from jobwire.api.jobs import (
+    INVALID_PAYLOAD,
+    MAX_JOB_BODY,
+    PAYLOAD_TOO_LARGE,
+    QUEUE_FULL,
+    UNKNOWN_TASK,
+)
+from jobwire.api.operation import Operation
+from jobwire.api.problems import UNAVAILABLE
+
+OWN_MODEL: Final = "default"
+"""The model that the workers are configured for."""
+
+# ── requests ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class StreamOptions(Struct):
+    include_usage: bool = False
+
+
+class ChatCompletionRequest(Struct):
+    """The members of a request that are read here; the task validates the others."""
+
+    messages: Annotated[list[dict[str, Any]], Meta(min_length=1)]
+    model: str = OWN_MODEL
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    n: int | None = 1
+
+    def __post_init__(self) -> None:
+        if self.n not in (None, 1):
+            raise ValueError("`n` must be 1")
+
+
+class EmbeddingsRequest(Struct):
+    """The members of a request for embeddings."""
+
+    input: str | list[str]
+    model: str = OWN_MODEL
+    encoding_format: Literal["float", "base64"] | None = "float"
+    dimensions: int | None = None
+
+
+# ── answers ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class ErrorDetail(Struct):
+    message: str
+    type: str
+    code: str | None = None
+    param: str | None = None
+
+
+class ErrorAnswer(Struct):
+    """An error in OpenAI's form."""
+
+    error: ErrorDetail
+
+
+class TokenUsage(Struct):
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int | UnsetType = UNSET
+
+
+class ChatMessage(Struct, omit_defaults=True):
+    role: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[Any] = []
+
+
+class CompletionChoice(Struct):
+    message: ChatMessage
+    finish_reason: str
+    index: int = 0
+
+
+class ChatCompletion(Struct):
+    """A complete answer."""
+
+    id: str
+    choices: list[CompletionChoice]
+    model: str
+    created: int
+    usage: TokenUsage | None = None
+    object: str = "chat.completion"
+
+
+class ChunkChoice(Struct):
+    delta: ChatMessage
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class ChatCompletionChunk(Struct, omit_defaults=False):
+    """One event of a streamed answer."""
+
+    id: str
+    choices: list[ChunkChoice]
+    model: str
+    created: int
+    usage: TokenUsage | None = None
+    object: str = "chat.completion.chunk"
+
+
+class EmbeddingItem(Struct):
+    embedding: list[float] | str
+    index: int
+    object: str = "embedding"
+
+
+class EmbeddingList(Struct):
+    data: list[EmbeddingItem]
+    model: str
+    usage: TokenUsage
+    object: str = "list"
+
+
+class ModelItem(Struct):
+    id: str
+    created: int = 0
+    owned_by: str = "jobwire"
+    object: str = "model"
+
+
+class ModelList(Struct):
+    data: list[ModelItem]
+    object: str = "list"
+
+
+# ── operations ───────────────────────────────────────────────────────────────────────────────────
+
+_ERRORS: Final = {
+    400: "the task refuses the request",
+    404: "there is no such model",
+    429: "the model's server limits the rate",
+    502: "the job failed",
+    504: "the job took too long",
+}
+_PROBLEMS: Final = (UNKNOWN_TASK, INVALID_PAYLOAD, PAYLOAD_TOO_LARGE, QUEUE_FULL, UNAVAILABLE)
+
+CHAT_COMPLETIONS: Final = Operation(
+    "POST",
+    "/v1/chat/completions",
+    "submit",
+    "Answer a conversation, for clients of OpenAI's API",
+    tag="openai",
+    description="The task `chat` behind OpenAI's API. `stream: true` sends chunks. The job's id is "
+    "in `x-job-id`; a client that disconnects cancels the job. Errors have OpenAI's form.",
+    body=ChatCompletionRequest,
+    body_example={"model": "default", "messages": [{"role": "user", "content": "Hello"}]},
+    max_body=MAX_JOB_BODY,
+    too_deep=INVALID_PAYLOAD,
+    answer=ChatCompletion,
+    problems=_PROBLEMS,
+    error=ErrorAnswer,
+    errors=_ERRORS,
+)
+EMBEDDINGS: Final = Operation(
+    "POST",
+    "/v1/embeddings",
+    "submit",
+    "Compute vectors of texts, for clients of OpenAI's API",
+    tag="openai",
+    body=EmbeddingsRequest,
+    body_example={"model": "default", "input": ["a red apple"]},
+    too_deep=INVALID_PAYLOAD,
+    answer=EmbeddingList,
+    problems=_PROBLEMS,
+    error=ErrorAnswer,
+    errors=_ERRORS,
+)
+MODELS: Final = Operation(
+    "GET",
+    "/v1/models",
+    "read",
+    "The model names for clients of OpenAI's API",
+    tag="openai",
+    answer=ModelList,
+)

@@ -13,11 +13,11 @@ import uvicorn
 import uvloop
 from fastapi import FastAPI
 
+from jobwire.api.operation import Operation
 from jobwire.gateway.app import Gateway
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.router import needs, new_router
-from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.route import serve as serve_operation
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
@@ -43,14 +43,10 @@ def plain_fastapi() -> FastAPI:
 def gateway() -> HttpServer:
     settings = GatewaySettings()
     streams = Streams(settings)
-    router = new_router("bench")
+    nothing = Operation("GET", "/empty", "read", "empty", tag="bench")
+    followed = Operation("GET", "/events", "read", "events", tag="bench", stream=True)
 
-    async def slow_empty() -> dict[str, str]:
-        return {}
-
-    router.get("/slow", openapi_extra=needs("read"))(slow_empty)
-
-    async def empty(_: HttpRequest) -> Reply:
+    async def empty(_request: HttpRequest) -> Reply:
         return Reply(b"{}")
 
     async def events(request: HttpRequest) -> None:
@@ -58,17 +54,13 @@ def gateway() -> HttpServer:
 
     routes = Feature(
         name="bench",
-        hot=[
-            HotRoute("GET", "/empty", "read", empty, Doc(summary="empty", tag="bench")),
-            HotRoute("GET", "/events", "read", events, Doc(summary="x", tag="bench"), stream=True),
-        ],
-        routers=[router],
+        routes=[serve_operation(nothing, empty), serve_operation(followed, events)],
     )
     return HttpServer(Gateway(settings, [routes], streams, version="bench"), settings)
 
 
 async def serve(name: str, listening: socket.socket) -> None:
-    if name in ("hot", "scoped", "streams"):
+    if name in ("gateway", "streams"):
         await gateway().run_until_stopped(listening)
         return
     app: Callable[..., Any] = bare if name == "bare" else plain_fastapi()

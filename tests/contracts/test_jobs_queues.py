@@ -411,7 +411,7 @@ def test_j53_a_task_is_in_the_queue_of_its_handler_or_its_app(
 @clause("J-53")
 def test_j53_an_invalid_name_of_a_queue_is_refused() -> None:
     for app in (app_of("my shop", resize=""), app_of("shop", resize="a:b")):
-        with pytest.raises(SettingsError, match="is no name of a queue: use up to 100 letters"):
+        with pytest.raises(SettingsError, match="is not a valid queue name: use up to 100 letters"):
             app_queues(app, Settings())
 
 

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest
-from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.sse import Comment, EventStream, Item, SseEvent
 from jobwire.gateway.streams import Attach, Streams
+from tests.gateway.routes import route
 from tests.gateway.server import Serving, TestFeature
 
 T = TypeVar("T")
-_DOC = Doc(summary="events", tag="test", media_type="text/event-stream", answer=str)
+_EVENTS: dict[str, Any] = {"media_type": "text/event-stream", "answer": str, "stream": True}
 
 
 @dataclass
@@ -55,9 +55,9 @@ class EventsFeature(TestFeature):
 
         return Feature(
             name="events",
-            hot=[
-                HotRoute("GET", "/channels/{name}/events", "read", channel, _DOC, stream=True),
-                HotRoute("GET", "/count/{n}", "read", count, _DOC, stream=True),
+            routes=[
+                route("GET", "/channels/{name}/events", "read", channel, **_EVENTS),
+                route("GET", "/count/{n}", "read", count, **_EVENTS),
             ],
         )
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import msgspec
-from fastapi import HTTPException
-from pydantic import BaseModel
 
+from jobwire.api.operation import Operation
 from jobwire.api.problems import NOT_FOUND, ProblemKind
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.router import CurrentRequest, needs, new_router
-from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.route import serve
 from jobwire.job.errors import BackendUnavailable, RefusedError
+from tests.gateway.routes import route
 
+TEAPOT = ProblemKind("teapot", 418, "short and stout")
 FULL = ProblemKind("queue_full", 429, "the queue is full")
 SMALL_BODY = 1000
 
@@ -22,9 +22,19 @@ class Thing(msgspec.Struct):
     name: str
 
 
-class Form(BaseModel):
+class Form(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     count: int = 1
+
+
+class Filled(msgspec.Struct):
+    name: str
+    count: int
+    tenant: str
+
+
+class Limit(msgspec.Struct):
+    limit: int = 1
 
 
 async def echo(call: HttpRequest) -> Reply:
@@ -63,49 +73,49 @@ async def half(call: HttpRequest) -> None:
     raise ValueError("broke in the middle")
 
 
-def _doc(summary: str, **more: object) -> Doc:
-    return Doc(summary=summary, tag="test", **more)  # pyright: ignore[reportArgumentType] - by name
+FORM = Operation(
+    "POST",
+    "/form",
+    "submit",
+    "a form",
+    tag="test",
+    body=Form,
+    answer=Filled,
+    max_body=SMALL_BODY,
+    problems=(FULL,),
+)
+MIXED = Operation("GET", "/mixed", "read", "mixed", tag="test", query=Limit, answer=Limit)
+
+
+async def form(request: HttpRequest, body: Form) -> Filled:
+    return Filled(body.name, body.count, request.principal.tenant)
+
+
+async def teapot(_: HttpRequest) -> Reply:
+    raise Problem(TEAPOT, headers=((b"x-spout", b"yes"),))
+
+
+async def mixed(_request: HttpRequest, query: Limit) -> Limit:
+    return query
 
 
 def test_feature() -> Feature:
-    router = new_router("test")
-
-    @router.post("/slow/form", openapi_extra=needs("submit", FULL, max_body=SMALL_BODY))
-    async def form(form: Form, call: CurrentRequest) -> dict[str, object]:
-        return {"name": form.name, "count": form.count, "tenant": call.principal.tenant}
-
-    @router.get("/slow/broken", openapi_extra=needs("read"))
-    async def slow_broken() -> None:
-        raise ValueError("hush: a secret of ours")
-
-    @router.get("/slow/teapot", openapi_extra=needs("read"))
-    async def teapot() -> None:
-        raise HTTPException(418, "short and stout", {"X-Spout": "yes"})
-
-    @router.get("/slow/refused", openapi_extra=needs("read"))
-    async def slow_refused() -> None:
-        raise RefusedError("no such task", code="unknown_task")
-
-    @router.get("/mixed", openapi_extra=needs("read"))
-    async def mixed(limit: int = 1) -> dict[str, int]:
-        return {"limit": limit}
-
     return Feature(
         name="test",
-        hot=[
-            HotRoute(
-                "POST", "/echo", "submit", echo, _doc("echo", body=Thing), max_body=SMALL_BODY
-            ),
-            HotRoute("GET", "/things/{id}", "read", thing, _doc("a thing", answer=Thing)),
-            HotRoute("DELETE", "/things/{id}", "admin", thing, _doc("no thing", status=204)),
-            HotRoute("GET", "/broken", "read", broken, _doc("breaks")),
-            HotRoute("GET", "/full", "read", full, _doc("full", problems=[FULL])),
-            HotRoute("GET", "/refused", "read", refused, _doc("refuses")),
-            HotRoute("GET", "/away", "read", backend_unavailable, _doc("away")),
-            HotRoute("GET", "/half", "read", half, _doc("half")),
-            HotRoute("POST", "/mixed", "submit", echo, _doc("mixed")),
+        routes=[
+            route("POST", "/echo", "submit", echo, takes=Thing, max_body=SMALL_BODY),
+            route("GET", "/things/{id}", "read", thing, answer=Thing),
+            route("DELETE", "/things/{id}", "admin", thing, status=204),
+            route("GET", "/broken", "read", broken),
+            route("GET", "/full", "read", full, problems=[FULL]),
+            route("GET", "/refused", "read", refused),
+            route("GET", "/away", "read", backend_unavailable),
+            route("GET", "/half", "read", half),
+            route("GET", "/teapot", "read", teapot),
+            route("POST", "/mixed", "submit", echo),
+            serve(FORM, form),
+            serve(MIXED, mixed),
         ],
-        routers=[router],
     )
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.sse import SseEvent
 from tests.gateway.events import EventsFeature
 from tests.gateway.features import test_feature
+from tests.gateway.routes import route
 from tests.gateway.server import Serving, read_answer, status_of
 from tests.support import clause, wait_until_sync
 
@@ -49,8 +49,7 @@ def impatient(events_feature: EventsFeature) -> Iterator[Serving]:
         slow_client=second,
         heartbeat=timedelta(milliseconds=200),
     )
-    doc = Doc(summary="large", tag="test")
-    more = Feature(name="large", hot=[HotRoute("GET", "/large", "read", large, doc)])
+    more = Feature(name="large", routes=[route("GET", "/large", "read", large)])
     with Serving(settings, test_feature(), events_feature, more) as served:
         yield served
 

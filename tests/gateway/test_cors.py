@@ -13,8 +13,8 @@ from jobwire.gateway.auth import Principal
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings
+from tests.gateway.routes import route
 from tests.gateway.server import Serving
 from tests.support import clause
 from tests.support.browser import Browser
@@ -43,13 +43,13 @@ async def page(_: HttpRequest) -> Reply:
 def feature() -> Feature:
     bearer = {"type": "http", "scheme": "bearer"}
     token = SelfAuthenticated(check_token, "uploadToken", bearer, (UNAUTHORIZED,))
-    doc = Doc(summary="an upload", tag="uploads", binary=("image/jpeg", "image/png"))
+    binary = ("image/jpeg", "image/png")
     return Feature(
         name="uploads",
-        hot=[
-            HotRoute("PUT", "/uploads/{id}", token, upload, doc, cors=True),
-            HotRoute("DELETE", "/uploads/{id}", token, upload, doc),
-            HotRoute("GET", "/page", "public", page, doc),
+        routes=[
+            route("PUT", "/uploads/{id}", token, upload, binary=binary, cors=True),
+            route("DELETE", "/uploads/{id}", token, upload, binary=binary),
+            route("GET", "/page", "public", page),
         ],
     )
 

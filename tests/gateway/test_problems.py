@@ -40,10 +40,10 @@ def test_an_unknown_path_is_404(open_gateway: Serving, path: str) -> None:
     [
         ("POST", "/livez", "GET, HEAD"),
         ("PUT", "/things/1", "DELETE, GET, HEAD"),
-        ("GET", "/slow/form", "POST"),
+        ("GET", "/form", "POST"),
         ("DELETE", "/mixed", "GET, HEAD, POST"),
         ("OPTIONS", "/echo", "POST"),
-        ("DELETE", "/slow/teapot", "GET, HEAD"),
+        ("DELETE", "/teapot", "GET, HEAD"),
     ],
 )
 def test_a_wrong_method_is_405_with_the_allowed_ones(
@@ -61,7 +61,7 @@ def test_one_path_may_have_hot_and_slow_methods(open_gateway: Serving) -> None:
 
 
 @clause("O-9")
-@pytest.mark.parametrize("path", ["/broken", "/slow/broken"])
+@pytest.mark.parametrize("path", ["/broken"])
 def test_an_internal_error_is_500_and_its_details_stay_in_the_log(
     open_gateway: Serving, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -73,7 +73,7 @@ def test_an_internal_error_is_500_and_its_details_stay_in_the_log(
 
 
 @clause("O-9")
-@pytest.mark.parametrize("path", ["/refused", "/slow/refused"])
+@pytest.mark.parametrize("path", ["/refused"])
 def test_a_jobwire_error_keeps_its_code_and_not_its_detail(
     open_gateway: Serving, path: str
 ) -> None:
@@ -98,23 +98,23 @@ def test_retryable_problems_have_retry_after(open_gateway: Serving) -> None:
 
 
 @clause("O-9")
-def test_an_http_exception_becomes_a_problem_with_its_headers(open_gateway: Serving) -> None:
-    answer = open_gateway.client.get("/slow/teapot")
+def test_a_problem_of_a_route_is_sent_with_its_headers(open_gateway: Serving) -> None:
+    answer = open_gateway.client.get("/teapot")
     body = problem(answer)
     assert (answer.status_code, body["code"], body["detail"]) == (
         418,
-        "http_418",
+        "teapot",
         "short and stout",
     )
     assert answer.headers["x-spout"] == "yes"
 
 
 @clause("O-9")
-def test_an_invalid_body_is_422_with_a_pointer_for_each_error(open_gateway: Serving) -> None:
-    answer = open_gateway.client.post("/slow/form", json={"count": "many"})
+def test_an_invalid_body_is_422_with_a_pointer_to_the_first_error(open_gateway: Serving) -> None:
+    answer = open_gateway.client.post("/form", json={"count": "many"})
     body = problem(answer)
     assert (answer.status_code, body["code"]) == (422, "invalid_request")
-    assert {error["pointer"] for error in body["errors"]} == {"/name", "/count"}
+    assert [error["pointer"] for error in body["errors"]] == ["/count"]
     query = open_gateway.client.get("/mixed?limit=x")
     assert problem(query)["errors"][0]["in"] == "query"
 
@@ -122,12 +122,12 @@ def test_an_invalid_body_is_422_with_a_pointer_for_each_error(open_gateway: Serv
 @clause("O-9")
 def test_invalid_json_is_400(open_gateway: Serving) -> None:
     headers = {"content-type": "application/json"}
-    answer = open_gateway.client.post("/slow/form", content=b'{"name": ', headers=headers)
+    answer = open_gateway.client.post("/form", content=b'{"name": ', headers=headers)
     assert (answer.status_code, problem(answer)["code"]) == (400, "invalid_json")
 
 
 @clause("O-9")
-@pytest.mark.parametrize("path", ["/echo", "/slow/form"])
+@pytest.mark.parametrize("path", ["/echo", "/form"])
 def test_another_media_type_is_415(open_gateway: Serving, path: str) -> None:
     answer = open_gateway.client.post(path, content=b"a=b", headers={"content-type": "text/plain"})
     assert (answer.status_code, problem(answer)["code"]) == (415, "unsupported_media_type")
@@ -142,7 +142,7 @@ def test_a_response_that_fails_midway_is_aborted(open_gateway: Serving) -> None:
 @clause("O-9")
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/livez", 200), ("/mixed", 200), ("/nowhere", 404), ("/broken", 500), ("/slow/broken", 500)],
+    [("/livez", 200), ("/mixed", 200), ("/nowhere", 404), ("/broken", 500)],
 )
 def test_every_answer_has_the_safety_headers(open_gateway: Serving, path: str, status: int) -> None:
     answer = open_gateway.client.get(path)

@@ -9,8 +9,8 @@ import pytest
 
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.gateway.settings import GatewaySettings
+from tests.gateway.routes import route
 from tests.gateway.server import Serving, status_of
 from tests.support import clause, wait_until_sync
 
@@ -48,10 +48,9 @@ async def large(_: HttpRequest) -> Reply:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Serving]:
-    doc = Doc(summary="an answer", tag="test")
     paths = {"/forging/{how}": forging, "/lying/{how}": lying, "/parts": parts, "/large": large}
-    hot = [HotRoute("GET", path, "read", endpoint, doc) for path, endpoint in paths.items()]
-    with Serving(GatewaySettings(), Feature(name="answers", hot=hot)) as served:
+    routes = [route("GET", path, "read", endpoint) for path, endpoint in paths.items()]
+    with Serving(GatewaySettings(), Feature(name="answers", routes=routes)) as served:
         yield served
 
 

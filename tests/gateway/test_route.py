@@ -19,7 +19,6 @@ from jobwire.gateway.feature import Feature
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.route import Route, reply, serve
-from jobwire.gateway.routes import Doc, HotRoute
 from jobwire.job.errors import BackendUnavailable
 from tests.gateway.server import Serving, build
 from tests.support import clause
@@ -261,9 +260,8 @@ def test_a_literal_that_hides_a_parameter_must_say_so() -> None:
 
 
 def test_a_path_is_served_once() -> None:
-    hot = HotRoute("GET", "/silent", "read", silent, Doc(summary="x", tag="x"))
     with pytest.raises(ValueError, match="GET /silent is declared twice"):
-        build(Feature(name="x", routes=[serve(SILENT, silent)], hot=[hot]))
+        build(Feature(name="x", routes=[serve(SILENT, silent), serve(SILENT, silent)]))
 
 
 # The query

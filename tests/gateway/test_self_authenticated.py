@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 import httpx
+import msgspec
 import pytest
-from pydantic import BaseModel
 
+from jobwire.api.operation import Operation, Proof
 from jobwire.api.problems import ProblemKind
 from jobwire.gateway.access import SelfAuthenticated
 from jobwire.gateway.app import ExposedWithoutKeys
@@ -17,10 +18,10 @@ from jobwire.gateway.auth import Principal
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.gateway.router import CurrentRequest, needs, new_router
-from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.route import serve
 from jobwire.gateway.settings import GatewaySettings
 from tests.gateway.features import test_feature
+from tests.gateway.routes import route
 from tests.gateway.server import Serving, key, status_of
 from tests.support import clause
 
@@ -69,8 +70,9 @@ KNOWS_SECRET: Final = SelfAuthenticated(
 )
 
 
-class Notice(BaseModel):
+class Notice(msgspec.Struct):
     name: str
+    tenant: str = ""
 
 
 async def hot_hook(request: HttpRequest) -> Reply:
@@ -78,27 +80,29 @@ async def hot_hook(request: HttpRequest) -> Reply:
 
 
 def hooks() -> Feature:
-    doc = Doc(summary="a hook", tag="hooks", body=dict)
-    router = new_router("hooks")
+    typed = Operation(
+        "POST",
+        "/hooks/typed",
+        Proof(SIGNED.scheme, SIGNED.security, SIGNED.problems),
+        "a hook",
+        tag="hooks",
+        body=Notice,
+        answer=Notice,
+        max_body=MAX_BODY,
+    )
 
-    @router.post("/hooks/typed", openapi_extra=needs(SIGNED, max_body=MAX_BODY))
-    async def typed_hook(notice: Notice, request: CurrentRequest) -> dict[str, str]:
-        return {"name": notice.name, "tenant": request.principal.tenant}
+    async def typed_hook(request: HttpRequest, body: Notice) -> Notice:
+        return Notice(body.name, request.principal.tenant)
 
+    nothing = SelfAuthenticated(forgetful, "none", {"type": "http", "scheme": "bearer"})
     return Feature(
         name="hooks",
-        hot=[
-            HotRoute("POST", "/hooks/hot", SIGNED, hot_hook, doc, max_body=MAX_BODY),
-            HotRoute("POST", "/hooks/bot", KNOWS_SECRET, hot_hook, doc),
-            HotRoute(
-                "POST",
-                "/hooks/forgetful",
-                SelfAuthenticated(forgetful, "none", {"type": "http", "scheme": "bearer"}),
-                hot_hook,
-                doc,
-            ),
+        routes=[
+            serve(typed, typed_hook, verify=check_signature),
+            route("POST", "/hooks/hot", SIGNED, hot_hook, takes=dict, max_body=MAX_BODY),
+            route("POST", "/hooks/bot", KNOWS_SECRET, hot_hook, takes=dict),
+            route("POST", "/hooks/forgetful", nothing, hot_hook, takes=dict),
         ],
-        routers=[router],
     )
 
 
@@ -205,20 +209,16 @@ def test_o06_without_keys_on_any_address_only_public_routes_are_open() -> None:
 def test_o06_without_keys_on_any_address_a_route_with_a_scope_is_refused() -> None:
     with pytest.raises(ExposedWithoutKeys, match=r"needs the scope 'submit'.*jobwire key"):
         Serving(SETTINGS["exposed"], hooks(), test_feature())
-    router = new_router("typed")
-    router.get("/typed", openapi_extra=needs("read"))(lambda: None)
+    typed = Feature(name="typed", routes=[route("GET", "/typed", "read", hot_hook)])
     with pytest.raises(ExposedWithoutKeys, match=r"/typed needs the scope 'read'"):
-        Serving(SETTINGS["exposed"], Feature(name="typed", routers=[router]))
+        Serving(SETTINGS["exposed"], typed)
 
 
 @clause("O-6")
 @pytest.mark.parametrize("access", ["self", None, "", "webhook", check_signature])
 def test_o06_a_route_without_scope_or_verifier_cannot_be_declared(access: Any) -> None:
     with pytest.raises(TypeError, match="neither a scope"):
-        HotRoute("POST", "/hook", access, hot_hook, Doc(summary="x", tag="test"))
-    router = new_router("test")
-    with pytest.raises(TypeError, match="neither a scope"):
-        router.post("/hook", openapi_extra=needs(access))(lambda: None)
+        Operation("POST", "/hook", access, "x", tag="test")
 
 
 @clause("O-6")

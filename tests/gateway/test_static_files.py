@@ -32,7 +32,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         (folder / name).write_text(text, encoding="ascii")
     (folder / "__init__.py").write_text("", encoding="ascii")
     routes = static_files.routes("/", folder, csp=CSP)
-    with Serving(None, Feature(name="page", hot=routes)) as served:
+    with Serving(None, Feature(name="page", routes=routes)) as served:
         yield served
 
 

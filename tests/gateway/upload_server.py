@@ -21,11 +21,11 @@ from jobwire.gateway.auth import Principal
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import ClientGone, HttpRequest, Reply
-from jobwire.gateway.route import Endpoint
-from jobwire.gateway.routes import Doc, HotRoute
+from jobwire.gateway.route import Endpoint, Route
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
+from tests.gateway.routes import route
 
 REFUSED: Final = {"unauthorized": 401, "used": 409, "too-large": 413, "wrong-type": 415}
 """The routes below /uploads/ that refuse every body before they read any of it."""
@@ -105,26 +105,25 @@ async def page(_: HttpRequest) -> Reply:
 
 
 def uploads() -> Feature:
-    doc = Doc(summary="an upload", tag="uploads")
     held = Held()
     token = SelfAuthenticated(no_token, "uploadToken", {"type": "http", "scheme": "bearer"})
 
-    def put(name: str, endpoint: Endpoint, max_body: int = 8 << 30) -> HotRoute:
-        return HotRoute("PUT", f"/uploads/{name}", "submit", endpoint, doc, max_body=max_body)
+    def put(name: str, endpoint: Endpoint, max_body: int = 8 << 30) -> Route:
+        return route("PUT", f"/uploads/{name}", "submit", endpoint, max_body=max_body)
 
     return Feature(
         name="uploads",
-        hot=[
-            HotRoute("GET", "/page", "public", page, doc),
-            HotRoute("PUT", "/uploads/unauthorized", token, accepted, doc, max_body=8 << 30),
+        routes=[
+            route("GET", "/page", "public", page),
+            route("PUT", "/uploads/unauthorized", token, accepted, max_body=8 << 30),
             put("used", used),
             put("too-large", accepted, max_body=1000),
             put("wrong-type", wrong_type),
             put("accepted", accepted),
             put("late", late),
             put("held/{name}", held.upload),
-            HotRoute("POST", "/release/{name}", "submit", held.release, doc),
-            HotRoute("GET", "/gone", "read", held.gone, doc),
+            route("POST", "/release/{name}", "submit", held.release),
+            route("GET", "/gone", "read", held.gone),
         ],
     )
 

@@ -22,7 +22,7 @@ MAX_BATCH_BODY: Final = 8 << 20
 MAX_PAGE: Final = 200
 _EVENT_ID: Final = r"^([0-9]{1,19}(-[0-9]{1,19})?)?$"
 """Empty, as a browser sends it before the first event: from the beginning."""
-_CURSOR: Final = r"^[0-9]{1,16}-[\x21-\x7e]{1,512}$"
+_CURSOR: Final = r"^[0-9]{1,16}-[\x21-\x7e]{1,512}$(?!\n)"
 
 StatusName = Literal["queued", "running", "done", "error", "canceled"]
 STATUSES: Final = ("queued", "running", "done", "error", "canceled")
@@ -47,13 +47,13 @@ class JobRequestBody(Struct, frozen=True, forbid_unknown_fields=True):
     delay_s: Annotated[float, Meta(ge=0, le=MAX_TTL_S)] | None = None
     max_attempts: Annotated[_Whole, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
     timeout_s: Annotated[float, Meta(gt=0, le=MAX_TTL_S)] | None = None
-    queue: Annotated[str, Meta(pattern=f"^{QUEUE_NAME}$")] | None = None
+    queue: Annotated[str, Meta(pattern=rf"^{QUEUE_NAME}$(?!\n)")] | None = None
 
 
 class BatchItem(JobRequestBody, frozen=True, forbid_unknown_fields=True):
     """An item of a batch; it may have its own idempotency key."""
 
-    idempotency_key: Annotated[str, Meta(pattern=r"^[\x20-\x7e]{1,255}$")] | None = None
+    idempotency_key: Annotated[str, Meta(pattern=r"^[\x20-\x7e]{1,255}$(?!\n)")] | None = None
 
 
 _Item = Annotated[

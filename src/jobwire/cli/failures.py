@@ -21,7 +21,6 @@ _EXTRAS: Final = {
     "aiosqlite": "images",
     "alembic": "images",
     "cryptography": "embedded",
-    "fastapi": "server",
     "httptools": "server",
     "jsonschema_rs": "server",
     "jwt": "images",
@@ -33,7 +32,6 @@ _EXTRAS: Final = {
     "psycopg": "images",
     "pyvips": "images",
     "sqlalchemy": "images",
-    "starlette": "server",
     "uvicorn": "server",
     "xllamacpp": "llm",
 }

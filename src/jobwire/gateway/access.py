@@ -10,7 +10,7 @@ declared without a verifier. Declared by features, checked by `admission`.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import Final
 
 from jobwire.api.operation import Scope
 from jobwire.api.problems import ProblemKind
@@ -25,7 +25,6 @@ It runs before the route and sees the head of the request; one that signs its bo
 
 SELF: Final = "self"
 """The name of self-authenticated access in the OpenAPI document."""
-_SCOPES: Final[tuple[str, ...]] = get_args(Scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,6 @@ class SelfAuthenticated:
 
 
 Access = Scope | SelfAuthenticated
-
-
-def check_access(route: str, access: object) -> None:
-    """Raise TypeError unless a route declares a known scope or a verifier."""
-    if not isinstance(access, SelfAuthenticated) and access not in _SCOPES:
-        known = ", ".join(_SCOPES)
-        raise TypeError(f"{route}: {access!r} is neither a scope ({known}) nor SelfAuthenticated")
 
 
 def access_name(access: Access) -> str:

@@ -2,7 +2,7 @@
 
 In this order: loopback (if there are no keys), authentication, scope, rate, declared body size. A
 self-authenticated route has its verifier instead of the first four, and it runs last: it may read
-the body. Called by `app` for hot routes and by `router` for FastAPI routes.
+the body. Called by `app`.
 """
 
 from typing import cast

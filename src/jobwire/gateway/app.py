@@ -1,21 +1,15 @@
 """The ASGI application, built from the routes of all features.
 
-Every request takes the same path: an `HttpRequest` is created, `admission` checks it, a hot route
-or FastAPI answers, and every failure becomes a problem document. Built by `wiring`, run by
-`server`. Plain ASGI: one Starlette middleware would cost more than the rest together.
+Every request takes the same path: an `HttpRequest` is created, `admission` checks it, the endpoint
+of a route answers, and every failure becomes a problem document. Built by `wiring`, run by
+`server`. Plain ASGI, without a framework.
 """
 
 import re
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 import msgspec
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from jobwire.api.gateway import OPENAPI
 from jobwire.api.problems import NOT_FOUND, WRONG_METHOD
@@ -29,19 +23,17 @@ from jobwire.gateway import (
     overview,
     stream_tokens,
 )
-from jobwire.gateway.access import Access, SelfAuthenticated, access_name
+from jobwire.gateway.access import SelfAuthenticated, access_name
 from jobwire.gateway.admission import Admission
 from jobwire.gateway.auth import Keyring
 from jobwire.gateway.cors import Cors
-from jobwire.gateway.failures import as_problem
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
 from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.metrics import GatewayCollector, HttpMetrics
-from jobwire.gateway.problems import MEDIA_TYPE, Problem
+from jobwire.gateway.problems import Problem, as_problem
 from jobwire.gateway.request import (
     MOUNT_KEY,
-    SCOPE_KEY,
     ClientGone,
     HttpRequest,
     Message,
@@ -49,13 +41,12 @@ from jobwire.gateway.request import (
     Reply,
     Send,
 )
-from jobwire.gateway.route import serve
-from jobwire.gateway.router import ADMISSION_KEY, ScopedRoute
-from jobwire.gateway.routes import AnyRoute, RouteTable
+from jobwire.gateway.route import Route, serve
+from jobwire.gateway.route_table import RouteTable
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
 from jobwire.gateway.tokens import TokenMaker
-from jobwire.job.errors import BackendUnavailable, JobwireError
+from jobwire.job.errors import BackendUnavailable
 from jobwire.log import bind, component
 from jobwire.net import is_loopback
 
@@ -102,50 +93,30 @@ class Gateway:
                     version,
                     has_keys=bool(settings.keys),
                     read_only=settings.read_only,
-                    features=[
-                        each.name for each in features if each.routes or each.hot or each.routers
-                    ],
+                    features=[each.name for each in features if each.routes],
                 ),
                 *([*overview.routes(views), *fleet.routes(views)] if views else []),
                 *api_page.routes(),
                 *(
                     route
                     for feature in features
-                    for route in (*feature.routes, *feature.hot)
-                    if not settings.read_only or _only_reads({route.method}, route.access)
+                    for route in feature.routes
+                    if not settings.read_only or _only_reads(route)
                 ),
             ]
         )
-        self._fastapi = _fastapi(version, self._answer_failure)
-        self._scoped: list[ScopedRoute] = []
-        for feature in features:
-            for router in feature.routers:
-                # Not `include_router`: matching through it costs more than the rest of the gateway.
-                self._scoped += [
-                    route
-                    for route in _scoped_routes(feature.name, router.routes)
-                    if not settings.read_only or _only_reads(route.methods or (), route.access)
-                ]
-        self._fastapi.router.routes.extend(self._scoped)
-        self._literal_paths = {route.path for route in self._scoped if "{" not in route.path}
-        _refuse_duplicates([*self._table.routes, *self._scoped])
+        _refuse_duplicates(self._table.routes)
         if settings.exposed_without_keys:
             _refuse_scopes(settings.host, features)
-        document = openapi.document(self._fastapi, self._scoped, self._table.routes)
+        document = openapi.document(version, self._table.routes)
         self._document = Reply(msgspec.json.encode(document))
 
     @property
     def inventory(self) -> list[tuple[str, str, str]]:
         """Every route: method, path, and its scope or `self`."""
-        hot = [
+        return [
             (route.method, route.path, access_name(route.access)) for route in self._table.routes
         ]
-        scoped = [
-            (method, route.path, access_name(route.access))
-            for route in self._scoped
-            for method in sorted(route.methods or ())
-        ]
-        return [*hot, *scoped]
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -164,9 +135,8 @@ class Gateway:
             if route is None:
                 preflight = self._cors.preflight(request, by_method) if by_method else None
                 if preflight is None:
-                    await self._through_fastapi(request, by_method)
-                else:
-                    await request.reply_nothing(preflight)
+                    raise self._no_route(request, by_method)
+                await request.reply_nothing(preflight)
             else:
                 if route.cors:
                     self._cors.allow(request)
@@ -185,40 +155,18 @@ class Gateway:
                 request.route, request.status, None if stream else time.perf_counter() - began_s
             )
 
-    async def _through_fastapi(self, request: HttpRequest, hot: Mapping[str, AnyRoute]) -> None:
-        """Serve a route that is not hot, with the same body limit and default headers. `hot` are
-        the hot routes of this path with other methods."""
-        if hot and not request.params and request.path not in self._literal_paths:
-            # A path without parameters hides those with: FastAPI would match `{id}`.
-            self._admission.check_local(request)
-            raise _wrong_method(hot)
-        scope = request.scope
-        scope[SCOPE_KEY] = request
-        scope[ADMISSION_KEY] = self._admission
-        if request.method == "HEAD":
-            # FastAPI has no HEAD: it answers GET, and `response_cycle` omits the body.
-            scope = {**scope, "method": "GET"}
-        send = request.send
-
-        async def send_with_defaults(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                request.status = message["status"]
-                message["headers"] = request.with_default_headers(tuple(message["headers"]))
-            elif not message.get("more_body"):
-                request.finished = True
-            await send(message)
-
-        try:
-            await self._fastapi(scope, request.counted_receive, send_with_defaults)
-        finally:
-            # Breaks the reference cycle of request and scope: both are freed at once instead of by
-            # the garbage collector, and their memory is reused while it is in the CPU's cache.
-            del request.scope[SCOPE_KEY]
+    def _no_route(self, request: HttpRequest, other_methods: Collection[str]) -> Problem:
+        """405 instead of 404 if the path exists with another method. Without keys only this machine
+        learns which paths exist."""
+        self._admission.check_local(request)
+        if not other_methods:
+            return Problem(NOT_FOUND)
+        allowed = ", ".join(sorted(other_methods)).encode()
+        return Problem(WRONG_METHOD, headers=((b"allow", allowed),))
 
     async def _fail(self, request: HttpRequest, error: Exception) -> None:
         """Answer with the problem, unless the response is complete or the client has left."""
-        # FastAPI raises an error again after `_answer_failure` has answered it.
-        if request.finished or isinstance(error, (ClientGone, ClientDisconnect)):
+        if request.finished or isinstance(error, ClientGone):
             return
         problem = self._logged_problem(request, error)
         if request.status:
@@ -236,32 +184,6 @@ class Gateway:
         elif problem.kind.status >= 500 and not isinstance(error, Problem):
             _log.error("%s failed", route, exc_info=error)
         return problem
-
-    async def _answer_failure(self, fastapi_request: Request, error: Exception) -> Response:
-        """FastAPI's exception handler: the same problem, as a Starlette response."""
-        request: HttpRequest = fastapi_request.scope[SCOPE_KEY]
-        problem = self._logged_problem(request, error)
-        if problem.kind in (NOT_FOUND, WRONG_METHOD) and isinstance(error, HTTPException):
-            problem = self._no_route(request, problem)
-        return Response(
-            problem.body(request.request_id.decode()),
-            problem.kind.status,
-            {name.decode(): value.decode() for name, value in problem.headers},
-            MEDIA_TYPE.decode(),
-        )
-
-    def _no_route(self, request: HttpRequest, problem: Problem) -> Problem:
-        """405 instead of 404 if the path exists with another method. Without keys only this machine
-        learns which paths exist."""
-        try:
-            self._admission.check_local(request)
-        except Problem as violation:
-            return violation
-        allowed = set(self._table.find(request.path)[0])
-        for name, value in problem.headers:
-            if name == b"allow":
-                allowed |= {method.strip() for method in value.decode().split(",")}
-        return _wrong_method(allowed) if allowed else problem
 
     def _is_stream(self, path: str) -> bool:
         route = self._table.find(path)[0].get("GET")
@@ -290,50 +212,15 @@ def _below_mount(scope: Message) -> Message:
     return {**scope, "path": path, "root_path": "", MOUNT_KEY: mount}
 
 
-def _wrong_method(allowed: Collection[str]) -> Problem:
-    methods = {*allowed, "HEAD"} if "GET" in allowed else set(allowed)
-    return Problem(WRONG_METHOD, headers=((b"allow", ", ".join(sorted(methods)).encode()),))
-
-
-def _fastapi(
-    version: str, answer: Callable[[Request, Exception], Coroutine[None, None, Response]]
-) -> FastAPI:
-    failures = (HTTPException, RequestValidationError, Problem, JobwireError, Exception)
-    return FastAPI(
-        title="jobwire",
-        version=version,
-        description="Background jobs with live progress. Whatever answers GET answers HEAD.",
-        openapi_url=None,
-        redirect_slashes=False,
-        # FastAPI's own telemetry costs time at several places of every request.
-        telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
-        exception_handlers=dict[int | type[Exception], Callable[[Request, Any], Any]].fromkeys(
-            failures, answer
-        ),
-    )
-
-
-def _only_reads(methods: Collection[str], access: Access) -> bool:
+def _only_reads(route: Route) -> bool:
     """Whether a route changes nothing; a stream token is made by POST with the scope `read`."""
-    return access == "read" or set(methods) <= {"GET"}
-
-
-def _scoped_routes(feature_name: str, routes: Sequence[object]) -> list[ScopedRoute]:
-    scoped = [route for route in routes if isinstance(route, ScopedRoute)]
-    if len(scoped) != len(routes):
-        raise TypeError(f"feature {feature_name}: create its router with gateway.router.new_router")
-    return scoped
+    return route.access == "read" or route.method == "GET"
 
 
 def _refuse_scopes(host: str, features: Sequence[Feature]) -> None:
     """Without keys, an address that others can reach serves self-authenticated routes only."""
     for feature in features:
-        routers = [_scoped_routes(feature.name, router.routes) for router in feature.routers]
-        for route in (
-            *feature.routes,
-            *feature.hot,
-            *(route for routes in routers for route in routes),
-        ):
+        for route in feature.routes:
             if route.access != "public" and not isinstance(route.access, SelfAuthenticated):
                 raise ExposedWithoutKeys(
                     f"{host} can be reached by others, there are no API keys, and {route.path} "
@@ -342,13 +229,10 @@ def _refuse_scopes(host: str, features: Sequence[Feature]) -> None:
                 )
 
 
-def _refuse_duplicates(routes: Sequence[AnyRoute | ScopedRoute]) -> None:
+def _refuse_duplicates(routes: Sequence[Route]) -> None:
     seen: set[tuple[str, str]] = set()
     for route in routes:
-        fastapi = isinstance(route, ScopedRoute)
-        methods = (route.methods or set[str]()) if fastapi else {route.method}
-        for method in methods:
-            shape = (method, re.sub(r"\{.*?\}", "{}", route.path))
-            if shape in seen:
-                raise ValueError(f"{method} {route.path} is declared twice")
-            seen.add(shape)
+        shape = (route.method, re.sub(r"\{.*?\}", "{}", route.path))
+        if shape in seen:
+            raise ValueError(f"{route.label} is declared twice")
+        seen.add(shape)

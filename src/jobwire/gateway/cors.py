@@ -9,7 +9,7 @@ from typing import Final
 
 from jobwire.gateway.problems import Headers
 from jobwire.gateway.request import HttpRequest, Message
-from jobwire.gateway.routes import AnyRoute
+from jobwire.gateway.route import Route
 
 _VARY: Final = (b"vary", b"origin")
 _ALLOWED_HEADERS: Final = b"authorization, content-type, x-request-id"
@@ -23,7 +23,7 @@ class Cors:
     def __init__(self, origins: tuple[str, ...]) -> None:
         self._origins = frozenset(origin.encode() for origin in origins)
 
-    def preflight(self, request: HttpRequest, by_method: Mapping[str, AnyRoute]) -> Headers | None:
+    def preflight(self, request: HttpRequest, by_method: Mapping[str, Route]) -> Headers | None:
         """The headers for a browser that asks before it calls; None for any other request."""
         wanted = request.headers.get(b"access-control-request-method", b"").decode("latin-1")
         route = by_method.get(wanted)

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastapi import APIRouter
 from prometheus_client.registry import Collector
 
 from jobwire.gateway.health import Check, RemoteHealth
 from jobwire.gateway.metrics import Scrape
 from jobwire.gateway.route import Route
-from jobwire.gateway.routes import AnyRoute
 from jobwire.gateway.system_view import SystemView
 
 
@@ -20,8 +18,6 @@ class Feature:
 
     name: str
     routes: Sequence[Route] = ()
-    hot: Sequence[AnyRoute] = ()
-    routers: Sequence[APIRouter] = ()
     checks: Sequence[Check] = ()
     remote_health: RemoteHealth | None = None
     collectors: Sequence[Collector] = ()

@@ -9,8 +9,8 @@ from msgspec import Meta, defstruct, structs
 from jobwire.api import fleet as api
 from jobwire.api.operation import Operation
 from jobwire.api.problems import UNAVAILABLE
-from jobwire.gateway.fleet_schemas import MINUTES, MinuteCounts, SystemStats
 from jobwire.gateway.joined import read_each
+from jobwire.gateway.minute_counts import MINUTES, MinuteCounts, SystemStats
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve

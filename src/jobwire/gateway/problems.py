@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from jobwire.api.problems import INVALID, ProblemKind
+from jobwire.api.problems import INTERNAL, INVALID, ProblemKind
+from jobwire.job.errors import JobwireError
 from jobwire.text import msgspec_fault
 
 MEDIA_TYPE: Final = b"application/problem+json"
@@ -41,6 +42,17 @@ class Problem(Exception):
         """The encoded document."""
         document = self.kind.document(self.detail, **self.more, request_id=request_id)
         return msgspec.json.encode(document)
+
+
+def as_problem(error: Exception) -> Problem:
+    """The problem of an exception. Our own errors have a code and a status; any other exception is
+    `internal`, and its details go only to the log."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, JobwireError):
+        kind = ProblemKind(error.code, error.status, error.message)
+        return Problem(kind, headers=retry_after(1) if error.retryable else ())
+    return Problem(INTERNAL)
 
 
 def retry_after(seconds: float) -> Headers:

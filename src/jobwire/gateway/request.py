@@ -1,7 +1,7 @@
 """One request: its principal, its body, its response.
 
-Created by `app` for every request; the only argument of hot routes, and available to FastAPI routes
-as `router.CurrentRequest`. Every response is sent through it, so that all have the default headers.
+Created by `app` for every request; the first argument of every endpoint. Every response is sent
+through it, so that all have the default headers.
 """
 
 import itertools
@@ -21,7 +21,6 @@ Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
 
 JSON: Final = b"application/json"
-SCOPE_KEY: Final = "jobwire.request"
 MOUNT_KEY: Final = "jobwire.mount"
 """Scope key of the path under which the gateway is mounted, set by `app`."""
 TRANSPORT_KEY: Final = "jobwire.transport"

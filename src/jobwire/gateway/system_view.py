@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from jobwire.api.fleet import NowBody, QuantilesBody, WorkerBody
 from jobwire.api.overview import FailureBody, FoundBody, SystemRowBody
-from jobwire.gateway.fleet_schemas import MINUTES, MinuteCounts, SystemStats
+from jobwire.gateway.minute_counts import MINUTES, MinuteCounts, SystemStats
 from jobwire.gateway.request import HttpRequest
 from jobwire.job import time_buckets
 

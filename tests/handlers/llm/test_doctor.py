@@ -48,7 +48,7 @@ def test_o7_unused_weights_are_a_note(tmp_path: Path) -> None:
 
 
 @clause("O-7", "J-51")
-@pytest.mark.parametrize(("content", "text"), [(None, "is no file"), (b"PK", "is no GGUF file")])
+@pytest.mark.parametrize(("content", "text"), [(None, "is not a file"), (b"PK", "is no GGUF file")])
 def test_o7_a_configured_file_that_is_no_model_is_a_fault(
     tmp_path: Path, content: bytes | None, text: str
 ) -> None:

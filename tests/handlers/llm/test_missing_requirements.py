@@ -127,11 +127,11 @@ def test_j51_up_reports_missing_requirements_and_their_fix(tmp_path: Path) -> No
     with Up(tmp_path, "--only", "jobs", env=env) as up:
         up.wait_until_up()
         parts = until_not_ready(up.url, "mine.gguf")
-        assert parts["model"]["note"].startswith("llm.model_path: mine.gguf is no file")
+        assert parts["model"]["note"].startswith("llm.model_path: mine.gguf is not a file")
         assert parts["model"]["what_to_do"] == "correct it, or remove it for the small model"
         error = ended(up.url, "chat", {"prompt": "Hi"})["error"]
         assert error["code"] == "model_not_found"
-        assert "mine.gguf is no file" in error["message"]
+        assert "mine.gguf is not a file" in error["message"]
         own.symlink_to(files.chat_file())
         wait_until_sync(lambda: not_ready(up.url) == {}, "the model to be seen")
 

@@ -101,7 +101,7 @@ def test_a_worker_with_its_models_has_no_missing_requirement(
 @pytest.mark.parametrize(
     ("wrong", "part", "words", "fix"),
     [
-        ({"model_path": Path("no/such.gguf")}, "model", "such.gguf is no file", "correct it"),
+        ({"model_path": Path("no/such.gguf")}, "model", "such.gguf is not a file", "correct it"),
         ({"model_path": Path(__file__)}, "model", "is no GGUF file", "correct it"),
         ({"base_url": "http://x/v1"}, "model", "no model is named", "OPENAI_MODEL"),
         ({"cache_dir": Path(__file__)}, "embeddings", "cannot be written", "set another folder"),
@@ -157,7 +157,7 @@ async def test_a_model_of_your_own_writes_json(cache_dir: Path, tmp_path: Path) 
 
 @clause("J-51")
 @pytest.mark.parametrize(
-    ("content", "words"), [(None, "no file"), (b"GGUF nonsense", "cannot load")]
+    ("content", "words"), [(None, "not a file"), (b"GGUF nonsense", "cannot load")]
 )
 async def test_j51_a_file_that_is_no_model_is_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes | None, words: str

@@ -192,8 +192,8 @@ async def test_j50_an_index_works_without_a_writable_cache(tmp_path: Path) -> No
     ("name", "content", "words"),
     [
         ("absent", None, "no index 'absent'"),
-        ("broken", "{", "no list of texts"),
-        ("other", '[{"title": "x"}]', "no list of texts"),
+        ("broken", "{", "not a list of texts"),
+        ("other", '[{"title": "x"}]', "not a list of texts"),
     ],
 )
 async def test_j50_an_unknown_index_is_an_error(

@@ -57,7 +57,7 @@ def test_i22_process_shows_people_a_summary(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("missing.jpg", "out.webp"), "missing.jpg is no file"),
+        (("missing.jpg", "out.webp"), "missing.jpg is not a file"),
         (("portrait.jpg", "quarters.png", "broken.jpg"), "broken.jpg is a file"),
         (("portrait.jpg", "no/such/out.webp"), "no/such does not exist"),
         (("portrait.jpg", "portrait.jpg"), "would be overwritten"),

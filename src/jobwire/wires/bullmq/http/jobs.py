@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from jobwire.api import queue_jobs as api
-from jobwire.gateway.parameters import wait_s
+from jobwire.gateway.prefer import wait_s
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.route import Route, reply

@@ -11,17 +11,12 @@ from collections import Counter
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final, NamedTuple, cast
 
+from jobwire.api.fleet import NowBody, SlotBody, WorkerBody
 from jobwire.gateway import tenants
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.failure_kinds import FailureKinds
-from jobwire.gateway.fleet_schemas import (
-    MinuteCounts,
-    NowBody,
-    SlotBody,
-    SystemStats,
-    WorkerBody,
-)
 from jobwire.gateway.joined import audience
+from jobwire.gateway.minute_counts import MinuteCounts, SystemStats
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.system_view import (
     QUIET_HOUR,

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, cast
 
+from jobwire.api.fleet import NowBody, WorkerBody
 from jobwire.gateway import tenants
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.failure_kinds import FailureKinds
-from jobwire.gateway.fleet_schemas import MINUTES, MinuteCounts, NowBody, SystemStats, WorkerBody
+from jobwire.gateway.minute_counts import MINUTES, MinuteCounts, SystemStats
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.gateway.system_view import (

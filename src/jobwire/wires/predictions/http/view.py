@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from jobwire.api.fleet import NowBody, WorkerBody
 from jobwire.gateway import tenants
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.failure_kinds import FailureKinds
-from jobwire.gateway.fleet_schemas import MINUTES, MinuteCounts, NowBody, SystemStats, WorkerBody
+from jobwire.gateway.minute_counts import MINUTES, MinuteCounts, SystemStats
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.system_view import FailurePart, FoundBody, RowPart, SearchPart, row_body
 from jobwire.job.clock import Clock, SystemClock

@@ -17,7 +17,7 @@ from jobwire.api.fleet import (
 )
 from jobwire.api.overview import FailureBody, FoundBody
 from jobwire.gateway.cached_value import CachedValue
-from jobwire.gateway.fleet_schemas import MinuteCounts, SystemStats
+from jobwire.gateway.minute_counts import MinuteCounts, SystemStats
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.system_view import FailurePart, HourTotals, RowPart, SearchPart, row_body
 from jobwire.job.errors import ContractError

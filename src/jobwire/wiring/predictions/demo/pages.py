@@ -121,8 +121,10 @@ def chat_feature(chat: DemoChat, flow: Flow, tasks: asyncio.TaskGroup) -> Featur
 
     return Feature(
         name="demo",
-        routes=[serve(_MESSAGES, messages), serve(_PICTURE, picture), serve(_PHOTO, photo)],
-        hot=[
+        routes=[
+            serve(_MESSAGES, messages),
+            serve(_PICTURE, picture),
+            serve(_PHOTO, photo),
             *page_routes("/page"),
             *static_files.routes(
                 "/", files("jobwire.wiring.predictions.demo") / "static", csp=_CSP

@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from jobwire.api.fleet import NowBody as NowBody
-from jobwire.api.fleet import SlotBody as SlotBody
-from jobwire.api.fleet import WorkerBody as WorkerBody
+from jobwire.api.fleet import NowBody
 
 MINUTES: Final = 60
 """Of the last hour."""

@@ -15,10 +15,10 @@ from jobwire.job.messages import JobId
 from jobwire.local import LocalValkey
 from jobwire.valkey import Config
 from jobwire.valkey.stream_ids import START, Position, read_position
+from jobwire.valkey.stream_subscriptions import EventSubscription, Feeding, following
 from jobwire.wires.streams.contract import StreamsKeys
-from jobwire.wires.streams.events import StreamEvent, following
+from jobwire.wires.streams.events import StreamEvent
 from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.subscriptions import EventSubscription, Feeding
 from tests.support import Fresh, Plain, Proxy, clause, wait_until
 
 
@@ -394,9 +394,11 @@ async def test_j17_the_cost_of_a_new_subscription_does_not_depend_on_existing_on
     """Regression: every new subscription iterated over all others of the job: 5,000 took 15 s of
     CPU."""
     sent = 0
-    feed = EventSubscription.feed
+    feed = EventSubscription[StreamEvent].feed
 
-    def counted(watch: EventSubscription, events: Sequence[StreamEvent], *, whole: bool) -> Feeding:
+    def counted(
+        watch: EventSubscription[StreamEvent], events: Sequence[StreamEvent], *, whole: bool
+    ) -> Feeding:
         nonlocal sent
         sent += 1
         return feed(watch, events, whole=whole)

@@ -56,9 +56,9 @@ class QueueEvent:
         return self.name in _TERMINAL
 
     @property
-    def is_neutral(self) -> bool:
-        """Nothing about whether the job has ended."""
-        return self.name in _AFTER_END or self.name not in _KNOWN
+    def reopens(self) -> bool:
+        """The job runs, also if it had ended before."""
+        return self.name in _KNOWN and self.name not in _TERMINAL | _AFTER_END
 
     @property
     def body(self) -> bytes:

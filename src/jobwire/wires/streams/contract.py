@@ -34,6 +34,9 @@ QUEUE_SEPARATOR: Final = "@"
 QUEUES_CHANGED: Final = "queues"
 """On the control channel: the set of paused queues has changed."""
 
+EVENTS_SUFFIX: Final = ":events"
+"""*Source.* The key of a job's events is that of the job and this."""
+
 
 @dataclass(frozen=True, slots=True)
 class StreamsKeys:
@@ -52,7 +55,7 @@ class StreamsKeys:
         return f"{self.prefix}job:{job_id}"
 
     def events(self, job_id: str) -> str:
-        return f"{self.prefix}job:{job_id}:events"
+        return f"{self.prefix}job:{job_id}{EVENTS_SUFFIX}"
 
     def idempotency(self, name: str) -> str:
         """STRING: the id of the job that was created with this key. `name` is what

@@ -5,13 +5,12 @@ to them. Foreign programs write events too: data that is not JSON becomes a stri
 a time gets that of its entry. Pure.
 """
 
-from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import msgspec
 
-from jobwire.valkey.stream_ids import START, Position, is_number, read_position
+from jobwire.valkey.stream_ids import is_number, read_position
 from jobwire.wires.streams.codec import json_or_text, readable
 from jobwire.wires.streams.contract import TERMINAL_EVENTS, EventField
 
@@ -84,33 +83,3 @@ def read_events(reply: object) -> list[StreamEvent]:
     """The reply to XRANGE."""
     rows = cast("list[tuple[str, list[str]]]", reply)
     return [StreamEvent(entry_id, flat) for entry_id, flat in rows]
-
-
-class EventsFound(NamedTuple):
-    """The result of a read for a subscriber at a position."""
-
-    events: Sequence[StreamEvent]
-    """The events after the position, up to the end of the job."""
-    has_gap: bool = False
-    """The entry at the position is gone, and later ones may be gone too."""
-    restart: bool = False
-    """The position lies behind the last entry: begin anew."""
-    ended: bool = False
-    """The position was the end of the job."""
-
-
-def following(position: Position, events: Sequence[StreamEvent], *, whole: bool) -> EventsFound:
-    """The events after `position`, in a read that began there or before.
-
-    `whole`: the read reached the end of the stream.
-    """
-    if position == START:
-        return EventsFound(events)
-    at = bisect_left(events, position, key=lambda event: event.position)
-    if at < len(events) and events[at].position == position:
-        return (
-            EventsFound((), ended=True) if events[at].is_terminal else EventsFound(events[at + 1 :])
-        )
-    if at < len(events):
-        return EventsFound(events[at:], has_gap=True)
-    return EventsFound((), has_gap=whole, restart=whole)

@@ -7,35 +7,20 @@
 
 import time
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Final
-from urllib.parse import urlsplit
 
 from jobwire.api import gateway as api
 from jobwire.doctor.finding import Finding
-from jobwire.gateway import static_files
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
+from jobwire.page.files import page_routes
 from jobwire.settings import Loaded
 from jobwire.wiring.backends import Backends
 
 _FRESH_S: Final = 5.0
 """How long findings are reused, however many pages are open."""
-_CSP: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    "connect-src {connect}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-"""No inline code, nothing from elsewhere; pictures that the page has fetched are `blob:`."""
-
-
-def page_routes(prefix: str = "/", upload_url: str = "") -> list[Route]:
-    """The page's files; `upload_url` is where an upload gateway on another host takes photos."""
-    parts = urlsplit(upload_url)
-    connect = f"'self' {parts.scheme}://{parts.netloc}" if parts.netloc else "'self'"
-    csp = _CSP.format(connect=connect)
-    return static_files.routes(prefix, files("jobwire.page") / "static", csp=csp)
 
 
 def page_feature(loaded: Loaded, backends: Backends) -> Feature:

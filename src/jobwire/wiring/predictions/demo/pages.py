@@ -21,10 +21,10 @@ from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.route import serve
 from jobwire.log import component
 from jobwire.objects import ObjectsError
+from jobwire.page.files import page_routes
 from jobwire.wires.predictions.flow import Flow
 from jobwire.wires.predictions.images import sniff
 from jobwire.wires.predictions.intent import Photo
-from jobwire.wiring.page import page_routes
 from jobwire.wiring.predictions.demo.chat import CHAT_ID, DemoChat
 
 _WAIT_S: Final = 20.0

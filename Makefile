@@ -71,17 +71,17 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	@test -n "$(ARGS)" || CHAOS_MUTANTS=$${CHAOS_MUTANTS:-2000} \
 	  $(BIN)/python -m pytest tests/handlers/photo/test_hostile.py -k mutants -q -s --timeout 300
 	@test -n "$(ARGS)" || PREDICTIONS_ROUNDS=$${PREDICTIONS_ROUNDS:-50} JOBWIRE_TEST_VARIANTS=1 \
-	  $(BIN)/python -m pytest tests/wires/predictions/test_crashes.py tests/wires/predictions/test_races.py -q -n 2
+	  $(BIN)/python -m pytest tests/systems/predictions/test_crashes.py tests/systems/predictions/test_races.py -q -n 2
 	@test -n "$(ARGS)" || JOBWIRE_TEST_VARIANTS=1 \
-	  $(BIN)/python -m pytest tests/objects tests/wires/predictions tests/interop/test_predictions_foreign.py \
+	  $(BIN)/python -m pytest tests/objects tests/systems/predictions tests/interop/test_predictions_foreign.py \
 	  tests/handlers/llm/test_up.py tests/testing/test_installed.py -q -n 2 -k "moto or endpoint or installed"
 	@test -n "$(ARGS)" || UPLOAD_BYTES=$${UPLOAD_BYTES:-2000000000} \
 	  $(BIN)/python -m pytest tests/gateway/test_uploads.py -q --timeout=600
 	@test -n "$(ARGS)" || IMAGES_RESULTS=$${IMAGES_RESULTS:-5000} \
-	  $(BIN)/python -m pytest tests/wires/images/test_results.py -k away -q --timeout=600
+	  $(BIN)/python -m pytest tests/systems/images/test_results.py -k away -q --timeout=600
 	@test -n "$(ARGS)" || IMAGES_UPLOADS=$${IMAGES_UPLOADS:-200} IMAGES_KILLS=$${IMAGES_KILLS:-20} \
 	  IMAGES_BODY=$${IMAGES_BODY:-5000000000} \
-	  $(BIN)/python -m pytest tests/wires/images/test_gateway_process.py -q --timeout=600
+	  $(BIN)/python -m pytest tests/systems/images/test_gateway_process.py -q --timeout=600
 	@test -n "$(ARGS)" || FLEET_JOBS=$${FLEET_JOBS:-100} \
 	  $(BIN)/python -m pytest tests/interop/test_bullmq_fleet.py -q --timeout=300
 	@test -n "$(ARGS)" || QUEUE_CHAOS_JOBS=$${QUEUE_CHAOS_JOBS:-100000} \

@@ -25,8 +25,8 @@ from bench.dirty import Unknown
 from bench.measure import in_process
 from jobwire.local.valkey import LocalValkey
 from jobwire.spawn import spawn
+from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import StreamsKeys
 
 POLICIES: Final = ("no", "everysec", "always")
 _ENDS: Final[dict[str, Callable[[LocalValkey], Path]]] = {

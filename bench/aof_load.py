@@ -14,9 +14,9 @@ import uvloop
 from bench.measure import cpu_s
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import JobRequest, Submitted
+from jobwire.systems.jobs.queue import StreamsQueue
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection, ValkeyError
-from jobwire.wires.streams.queue import StreamsQueue
-from jobwire.wires.streams.settings import StreamsSettings
 
 _PAYLOAD: Final = json.dumps({"prompt": "x" * 80})
 

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from typing import Final, cast
 
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.schema_documents import task_definitions
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Config, Connection
 from jobwire.valkey.blocking_socket import BlockingSocket
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.settings import StreamsSettings
-from jobwire.wiring.jobs.schema import task_definitions
 
 _HOST: Final = b"Host: localhost\r\n"
 _LIVEZ: Final = b"GET /livez HTTP/1.1\r\n" + _HOST + b"\r\n"

@@ -16,12 +16,12 @@ import uvloop
 
 from jobwire import App, Context
 from jobwire.local.valkey import LocalValkey
+from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.hub import BullHub
+from jobwire.systems.queues.options import JobOptions
+from jobwire.systems.queues.queue import BullQueue
+from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
-from jobwire.wires.bullmq.engine import BullEngine
-from jobwire.wires.bullmq.hub import BullHub
-from jobwire.wires.bullmq.options import JobOptions
-from jobwire.wires.bullmq.queue import BullQueue
-from jobwire.wires.bullmq.settings import BullSettings
 from jobwire.worker import Worker
 
 _DELAYED: Final = 100

@@ -18,11 +18,11 @@ from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
+from jobwire.systems.jobs.contract import StreamsKeys
+from jobwire.systems.jobs.follow import Follower
+from jobwire.systems.jobs.http import feature
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import StreamsKeys
-from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import feature
-from jobwire.wires.streams.settings import StreamsSettings
 
 
 async def empty(request: HttpRequest) -> Reply:

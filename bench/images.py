@@ -25,8 +25,8 @@ import psutil
 from bench.measure import cpu_s, in_process
 from bench.photo import portrait_file
 from jobwire.local import LocalS3, LocalValkey, free_port
-from jobwire.wires.images.contract import now_utc
-from jobwire.wires.images.tokens import TokenIssuer, new_key_pair, read_private_key
+from jobwire.systems.images.contract import now_utc
+from jobwire.systems.images.tokens import TokenIssuer, new_key_pair, read_private_key
 from tests.support.program import Program
 from tests.support.servers import Plain, plain_client
 from tests.support.wait import wait_until_sync

@@ -20,14 +20,14 @@ from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.streams import Streams
 from jobwire.local.listen import listen
+from jobwire.systems.images.contract import ImageKeys
+from jobwire.systems.images.http.uploads import upload_route
+from jobwire.systems.images.scripts import SCRIPTS
+from jobwire.systems.images.spool import Spool
+from jobwire.systems.images.status import ImageStatus
+from jobwire.systems.images.tokens import TokenVerifier, read_public_key
+from jobwire.systems.images.uploads import UploadIntake, UploadLimits
 from jobwire.valkey import Connection
-from jobwire.wires.images.contract import ImageKeys
-from jobwire.wires.images.http.uploads import upload_route
-from jobwire.wires.images.scripts import SCRIPTS
-from jobwire.wires.images.spool import Spool
-from jobwire.wires.images.status import ImageStatus
-from jobwire.wires.images.tokens import TokenVerifier, read_public_key
-from jobwire.wires.images.uploads import UploadIntake, UploadLimits
 
 _MAX_BYTES = 10 << 20
 

@@ -27,13 +27,13 @@ import msgspec
 
 from jobwire.local import LocalS3
 from jobwire.objects import BucketConfig
-from jobwire.wires.predictions.ids import TaskIds
-from jobwire.wires.predictions.intent import Intent, Photo
-from jobwire.wires.predictions.reconcile import reconcile
+from jobwire.systems.predictions.ids import TaskIds
+from jobwire.systems.predictions.intent import Intent, Photo
+from jobwire.systems.predictions.reconcile import reconcile
 from tests.standins.cog import cog_server
 from tests.support.s3 import make_bucket
 from tests.support.s3_proxy import S3Proxy
-from tests.wires.predictions.site import Addresses, ShiftedClock, Site, build_flow, through
+from tests.systems.predictions.site import Addresses, ShiftedClock, Site, build_flow, through
 
 _PASS_EVERY_S: Final = 120
 _KINDS: Final = (

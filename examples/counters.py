@@ -24,9 +24,9 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
 from jobwire.job.errors import BackendUnavailable
 from jobwire.settings import Loaded
+from jobwire.systems.backends import known_valkey
+from jobwire.systems.system import Backend, GatewayContext, SchemaDocument, System
 from jobwire.valkey import Arg, Connection, ServerError, ValkeyError
-from jobwire.wiring.backends import known_valkey
-from jobwire.wiring.systems import Backend, GatewayContext, SchemaDocument, System
 
 KEY = "counters"
 

@@ -27,23 +27,23 @@ def test_imports_follow_the_rules() -> None:
     ("module", "line"),
     [
         ("api/jobs.py", "from jobwire.job.errors import ContractError"),
-        ("wires/streams/contract.py", "from jobwire.api.jobs import MAX_TTL_S"),
+        ("systems/jobs/contract.py", "from jobwire.api.jobs import MAX_TTL_S"),
         ("job/states.py", "import jobwire.valkey"),
         ("job/states.py", "from ..valkey import Connection"),
         ("valkey/resp_socket.py", "from jobwire.job import states"),
         ("valkey/resp_socket.py", "def late():\n    from jobwire import settings"),
         ("objects/store.py", "from jobwire.valkey import Connection"),
-        ("worker/queue_loop.py", "from jobwire.wires.streams.engine import StreamsEngine"),
-        ("gateway/app.py", "from jobwire.wires import streams"),
+        ("worker/queue_loop.py", "from jobwire.systems.jobs.engine import StreamsEngine"),
+        ("gateway/app.py", "from jobwire.systems import streams"),
         ("handlers/llm/chat.py", "from jobwire.worker.app import App"),
         ("handlers/llm/chat.py", "from jobwire.local import LocalValkey"),
         ("spawn.py", "from jobwire.local.errors import LocalError"),
-        ("wires/streams/queue.py", "from jobwire.gateway.sse import write"),
-        ("wires/streams/http.py", "from jobwire.wires.bullmq.contract import KEYS"),
-        ("wires/streams/http.py", "from jobwire.worker.app import App"),
+        ("systems/jobs/queue.py", "from jobwire.gateway.sse import write"),
+        ("systems/jobs/http.py", "from jobwire.systems.queues.contract import KEYS"),
+        ("systems/jobs/http.py", "from jobwire.worker.app import App"),
         ("settings.py", "from jobwire.worker.app import App"),
         ("client.py", "from jobwire.gateway.app import build"),
-        ("cli/up.py", "from jobwire.wires.streams.queue import Queue"),
+        ("cli/up.py", "from jobwire.systems.jobs.queue import Queue"),
         ("attic/box.py", "import json"),
     ],
 )
@@ -55,16 +55,16 @@ def test_a_forbidden_import_is_found(tmp_path: Path, module: str, line: str) -> 
     ("module", "line"),
     [
         ("job/states.py", "from jobwire.job.ids import now"),
-        ("wires/streams/queue.py", "from jobwire.valkey import Connection"),
-        ("wires/streams/queue.py", "from .contract import KEYS"),
+        ("systems/jobs/queue.py", "from jobwire.valkey import Connection"),
+        ("systems/jobs/queue.py", "from .contract import KEYS"),
         ("gateway/route.py", "from jobwire.api.operation import Operation"),
-        ("wires/streams/http.py", "from jobwire.api.jobs import LIST"),
-        ("wires/streams/http.py", "from jobwire.gateway.sse import write"),
-        ("wires/streams/http.py", "from jobwire.wires.streams.queue import Queue"),
+        ("systems/jobs/http.py", "from jobwire.api.jobs import LIST"),
+        ("systems/jobs/http.py", "from jobwire.gateway.sse import write"),
+        ("systems/jobs/http.py", "from jobwire.systems.jobs.queue import Queue"),
         ("handlers/llm/chat.py", "from jobwire.spawn import spawn"),
         ("settings.py", "from jobwire.worker.settings import WorkerSettings"),
-        ("wiring.py", "from jobwire.wires.streams.engine import StreamsEngine"),
-        ("cli/up.py", "from jobwire.wiring import build"),
+        ("wiring.py", "from jobwire.systems.jobs.engine import StreamsEngine"),
+        ("cli/up.py", "from jobwire.programs import build"),
         ("cli/up.py", "from jobwire import __version__"),
         ("__init__.py", "def late():\n    from jobwire.client import Client"),
     ],
@@ -121,7 +121,7 @@ def _source_files() -> list[Path]:
 def _package(folder: Path, module: str, line: str) -> Path:
     """A small package with one import, and the modules that such imports name."""
     package = folder / "jobwire"
-    for name in ("settings.py", "valkey/__init__.py", "wires/streams/__init__.py", "job/states.py"):
+    for name in ("settings.py", "valkey/__init__.py", "systems/jobs/__init__.py", "job/states.py"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).touch()
     file = package / module

@@ -58,4 +58,4 @@ def test_every_place_of_the_glossary_exists() -> None:
 
 def _candidates(path: str) -> list[Path]:
     """Where a path of the glossary may be: below the source, in a wire, or in the project."""
-    return [SOURCE / path, SOURCE / "wires" / path, ROOT / path]
+    return [SOURCE / path, SOURCE / "systems" / path, ROOT / path]

@@ -11,7 +11,7 @@ import pytest
 
 from jobwire.cli.main import COMMANDS
 from jobwire.client import AsyncClient, Client
-from jobwire.wiring.systems import SYSTEMS, System, all_systems
+from jobwire.systems.system import SYSTEMS, System, all_systems
 from tests.support import clause
 from tests.support.program import ROOT
 

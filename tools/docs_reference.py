@@ -20,7 +20,7 @@ from urllib.request import ProxyHandler, build_opener
 import click
 
 from jobwire.cli.main import COMMANDS
-from jobwire.wiring.schema import schema
+from jobwire.programs.schema import schema
 
 ROOT: Final = Path(__file__).parent.parent
 SYSTEMS: Final = ("jobs", "queues", "images", "predictions")

@@ -17,7 +17,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 NEEDED: Final = ("msgspec", "obstore")
 # The serverless entry needs these of our packages; the others would only add weight.
-OURS: Final = ("job", "objects", "settings", "wires/predictions")
+OURS: Final = ("job", "objects", "settings", "systems/predictions")
 PLATFORM: Final = "manylinux2014_x86_64"
 # A date of its own, so that the same source makes the same file.
 _DATE: Final = (2026, 1, 1, 0, 0, 0)
@@ -78,7 +78,7 @@ def _copy_ours(target: Path) -> None:
         shutil.copytree(source / name, target / name, ignore=ignored)
     for module in source.glob("*.py"):
         shutil.copy(module, target / module.name)
-    shutil.copy(source / "wires" / "__init__.py", target / "wires" / "__init__.py")
+    shutil.copy(source / "systems" / "__init__.py", target / "systems" / "__init__.py")
 
 
 def _write_entry(staging: Path) -> None:

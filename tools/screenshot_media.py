@@ -12,7 +12,7 @@ import httpx
 
 from jobwire import Client
 from jobwire.local import LocalS3
-from jobwire.wiring.predictions.demo.cog import CogServer, environment, user_cache
+from jobwire.systems.predictions.demo.cog import CogServer, environment, user_cache
 from tests.handlers.photo.images import image, jpeg, photograph
 from tests.page.media import choose_files
 from tests.standins import telegram

@@ -22,7 +22,7 @@ from redis import Redis
 
 from jobwire import Client
 from jobwire.client import Job
-from jobwire.wires.streams.contract import DURATION, Counter, Status, StreamsKeys
+from jobwire.systems.jobs.contract import DURATION, Counter, Status, StreamsKeys
 from tests.fleet.runner import Fleet
 from tests.support import Program
 from tests.support.browser import PHONE, PROGRAMS, Browser, Page

@@ -23,7 +23,7 @@ DENIED: Final = re.compile(
 ALLOWED: Final = {
     "src/jobwire/testing/__init__.py": {"said"},  # a published name
     "src/jobwire/testing/memory.py": {"said"},
-    "src/jobwire/wires/streams/codec.py": {"cure"},  # the old name of `fix`, still read
+    "src/jobwire/systems/jobs/codec.py": {"cure"},  # the old name of `fix`, still read
     "tests/handlers/llm/test_missing_requirements.py": {"cure"},
     "tests/handlers/llm/test_rag_and_embed.py": {"said"},  # direct speech in a sample text
     "tests/testing/test_testing.py": {"said"},  # a published name

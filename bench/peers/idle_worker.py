@@ -7,11 +7,11 @@ import uvloop
 from bench.peers.idle_engine import IdleEngine
 from jobwire import App, Context
 from jobwire.job.engine import Engine
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.hub import BullHub
+from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
-from jobwire.wires.bullmq.engine import BullEngine
-from jobwire.wires.bullmq.hub import BullHub
-from jobwire.wires.bullmq.settings import BullSettings
-from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.worker import Worker
 
 

@@ -12,12 +12,12 @@ import uvloop
 
 from bench.peers.clocks import Phase, latency, throughput
 from jobwire import App, Context
+from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.hub import BullHub
+from jobwire.systems.queues.options import JobOptions
+from jobwire.systems.queues.queue import BullQueue, NewJob
+from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
-from jobwire.wires.bullmq.engine import BullEngine
-from jobwire.wires.bullmq.hub import BullHub
-from jobwire.wires.bullmq.options import JobOptions
-from jobwire.wires.bullmq.queue import BullQueue, NewJob
-from jobwire.wires.bullmq.settings import BullSettings
 from jobwire.worker import Worker
 
 _BULK = 1_000

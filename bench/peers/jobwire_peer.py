@@ -13,10 +13,10 @@ from bench.peers.clocks import Phase, latency, throughput
 from bench.peers.idle_engine import IdleEngine
 from jobwire import App, Context
 from jobwire.job.messages import JobRequest
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.queue import StreamsQueue
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.queue import StreamsQueue
-from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import Worker
 
 

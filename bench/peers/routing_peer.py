@@ -14,12 +14,12 @@ from bench.peers.clocks import latency
 from jobwire import App, Context
 from jobwire.job.messages import JobRequest
 from jobwire.settings import Settings
+from jobwire.systems.jobs.app_queues import app_queues
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.queue import StreamsQueue
+from jobwire.systems.jobs.registry import WorkerRegistry
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.queue import StreamsQueue
-from jobwire.wires.streams.registry import WorkerRegistry
-from jobwire.wires.streams.settings import StreamsSettings
-from jobwire.wiring.jobs.app_queues import app_queues
 from jobwire.worker import Worker
 
 

@@ -21,13 +21,13 @@ from jobwire.objects import Bucket, ObjectsError
 from jobwire.objects.settings import ObjectsSettings
 from jobwire.redaction import register_secrets
 from jobwire.settings.environment import from_environment
-from jobwire.wires.predictions.build import build_flow
-from jobwire.wires.predictions.functions import Functions, Response, response
-from jobwire.wires.predictions.settings import PredictionsSettings
-from jobwire.wires.predictions.telegram.api import BotApi
-from jobwire.wires.predictions.telegram.bot import TelegramBot
-from jobwire.wires.predictions.telegram.chat import TelegramChat
-from jobwire.wires.predictions.webhook import Answer
+from jobwire.systems.predictions.build import build_flow
+from jobwire.systems.predictions.functions import Functions, Response, response
+from jobwire.systems.predictions.settings import PredictionsSettings
+from jobwire.systems.predictions.telegram.api import BotApi
+from jobwire.systems.predictions.telegram.bot import TelegramBot
+from jobwire.systems.predictions.telegram.chat import TelegramChat
+from jobwire.systems.predictions.webhook import Answer
 
 __all__ = ["bot", "callback", "reconcile"]
 

@@ -15,7 +15,7 @@ from typing import Final
 from jobwire.api import jobs as job_problems
 from jobwire.api import problems
 from jobwire.api.problems import ProblemKind
-from jobwire.wires.streams.contract import CANCELED_TTL_S
+from jobwire.systems.jobs.contract import CANCELED_TTL_S
 from tests.chaos.history import TERMINAL, Ended, Event, History, Run
 
 TICK: Final = "tick"

@@ -14,8 +14,8 @@ import httpx
 from redis import Redis, RedisError
 
 from jobwire.job.messages import Json
-from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import StreamsKeys
+from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.contract import StreamsKeys
 from tests.chaos.history import SHORT_TTL_S, TERMINAL, Ended, Event, History, Run
 from tests.support.raw import Raw
 from tests.support.servers import Plain

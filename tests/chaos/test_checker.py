@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jobwire.wires.streams.contract import CANCELED_TTL_S
+from jobwire.systems.jobs.contract import CANCELED_TTL_S
 from tests.chaos.checker import RULES, check_history
 from tests.chaos.history import Answer, Ended, Event, History, Run, Submission, Watch
 from tests.chaos.plan import KINDS, faults

@@ -26,7 +26,7 @@ from tests.standins.replicate import ReplicateStandin
 from tests.standins.telegram import TelegramStandin
 from tests.support import Program, clause, wait_until_sync
 from tests.support.browser import Browser
-from tests.wires.predictions.site import png
+from tests.systems.predictions.site import png
 
 PHOTO = png(60, 120, 180)
 PHOTOGRAPH = "skimage/data/astronaut.png"

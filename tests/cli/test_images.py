@@ -18,7 +18,7 @@ from tests.cli.runner import clean_env, jobwire
 from tests.cli.test_subsets import s3_env
 from tests.handlers.photo.images import jpeg, photograph
 from tests.support import Program, clause
-from tests.wires.images.site import portrait
+from tests.systems.images.site import portrait
 
 # Not on the site that other tests share: it reads results too.
 PREFIX = "{apart}:"

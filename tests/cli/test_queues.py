@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from jobwire.local import LocalValkey
+from jobwire.systems.queues.codec import Job
+from jobwire.systems.queues.contract import State
+from jobwire.systems.queues.queue import Added, BullQueue
 from jobwire.valkey import Connection
-from jobwire.wires.bullmq.codec import Job
-from jobwire.wires.bullmq.contract import State
-from jobwire.wires.bullmq.queue import Added, BullQueue
 from tests.cli.runner import Up, clean_env, jobwire
 from tests.support import Program, clause, wait_until
 from tests.support.jobs_http import ServedJobs

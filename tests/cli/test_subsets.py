@@ -12,13 +12,13 @@ import pytest
 
 from jobwire.local import LocalValkey
 from jobwire.objects import BucketConfig
-from jobwire.wiring.systems import SYSTEMS
+from jobwire.systems.system import SYSTEMS
 from tests.cli.runner import Up, clean_env, jobwire
 from tests.support import Program, clause, wait_until_sync
 
 _IMPORTED: Final = """
 import sys
-from jobwire.wiring import gateway, installation, systems
+from jobwire.programs import gateway, installation, systems
 
 systems.resolve(sys.argv[1])
 print("loaded:", sorted(name for name in sys.modules if name in sys.argv[2:]))
@@ -149,8 +149,8 @@ def test_o1_a_wrong_choice_is_one_line_and_nothing_is_started(
 @pytest.mark.parametrize(
     ("system", "foreign"),
     [
-        ("predictions", ["hiredis", "jobwire.valkey.connection", "jobwire.wires.streams.engine"]),
-        ("jobs", ["obstore", "jobwire.wires.predictions.flow", "jobwire.handlers.llm.tasks"]),
+        ("predictions", ["hiredis", "jobwire.valkey.connection", "jobwire.systems.jobs.engine"]),
+        ("jobs", ["obstore", "jobwire.systems.predictions.flow", "jobwire.handlers.llm.tasks"]),
     ],
 )
 def test_p28_a_declaration_imports_nothing_of_other_systems(

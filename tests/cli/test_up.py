@@ -20,7 +20,7 @@ from redis import Redis
 
 from jobwire import Client, __version__, endpoints
 from jobwire.local import LocalValkey
-from jobwire.wiring.systems import SYSTEMS
+from jobwire.systems.system import SYSTEMS
 from tests.cli.runner import Up, clean_env, is_gone, jobwire
 from tests.support import clause, wait_until_sync
 

@@ -16,9 +16,9 @@ from jobwire.cli.exits import Exit
 from jobwire.cli.main import main
 from jobwire.job.messages import JobId, JobRequest, Submitted
 from jobwire.local import LocalValkey, free_port
+from jobwire.systems.jobs.contract import Status
+from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import Status
-from jobwire.wires.streams.queue import StreamsQueue
 from tests.cli.runner import clean_env, jobwire
 from tests.support import Program, clause, wait_until, wait_until_sync
 
@@ -299,7 +299,7 @@ def test_a_fault_of_the_users_setup_is_a_usage_error(valkey: LocalValkey, shop: 
 @clause("O-2")
 def test_a_missing_server_is_waited_for_then_one_line_and_exit_3(shop: Path) -> None:
     source = (
-        "import sys; from jobwire.wiring import backends; from jobwire.cli.main import main\n"
+        "import sys; from jobwire.programs import backends; from jobwire.cli.main import main\n"
         "backends.START_TIMEOUT_S = 0.3\n"
         "sys.exit(main(['worker', 'shop', '--valkey', sys.argv[1]]))"
     )

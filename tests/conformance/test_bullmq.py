@@ -10,15 +10,15 @@ import pytest_asyncio
 from jobwire.job.engine import Engine
 from jobwire.job.messages import CancelOutcome, JobId, JobRequest, SubmitAnswer, Submitted
 from jobwire.job.states import State
+from jobwire.systems.queues import contract
+from jobwire.systems.queues.contract import Event
+from jobwire.systems.queues.contract import State as BullState
+from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.hub import BullHub
+from jobwire.systems.queues.options import JobOptions
+from jobwire.systems.queues.queue import Added, BullQueue
+from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
-from jobwire.wires.bullmq import contract
-from jobwire.wires.bullmq.contract import Event
-from jobwire.wires.bullmq.contract import State as BullState
-from jobwire.wires.bullmq.engine import BullEngine
-from jobwire.wires.bullmq.hub import BullHub
-from jobwire.wires.bullmq.options import JobOptions
-from jobwire.wires.bullmq.queue import Added, BullQueue
-from jobwire.wires.bullmq.settings import BullSettings
 from tests.conformance.lab import Snapshot
 from tests.conformance.lifecycle import LifeOfAJob
 from tests.conformance.uses import UsesOfSomeWires

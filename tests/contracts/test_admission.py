@@ -12,9 +12,9 @@ import pytest
 from jobwire.gateway.settings import GatewaySettings, KeySettings
 from jobwire.job.messages import JobRequest, Submitted
 from jobwire.local import LocalValkey
+from jobwire.systems.jobs.cron_store import StreamsCronStore
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams.cron_store import StreamsCronStore
-from jobwire.wires.streams.settings import StreamsSettings
 from tests.support import Fresh, Plain, clause
 from tests.support.jobs_http import JsonObject, ServedJobs, bearer, key, problem
 from tests.support.raw import Raw

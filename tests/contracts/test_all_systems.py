@@ -22,7 +22,7 @@ from tests.support import Fresh, clause, wait_until_sync
 from tests.support.browser import PHONE, Browser
 from tests.support.jobs_http import bearer, key
 from tests.support.s3 import boto_client, make_bucket
-from tests.wires.images.site import plain_photo, put
+from tests.systems.images.site import plain_photo, put
 
 Json = dict[str, Any]
 KEYS: Final = (

@@ -21,9 +21,9 @@ from jobwire.job.messages import (
     SubmitAnswer,
     Submitted,
 )
+from jobwire.systems.jobs.contract import MAX_PAYLOAD_BYTES
+from jobwire.systems.jobs.scripts import SCRIPTS
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import MAX_PAYLOAD_BYTES
-from jobwire.wires.streams.scripts import SCRIPTS
 from tests.support import clause
 from tests.support.raw import Raw, Recording
 from tests.support.streams import StreamsLab

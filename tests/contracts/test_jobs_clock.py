@@ -14,9 +14,9 @@ import pytest_asyncio
 from jobwire.job.messages import Done, JobId
 from jobwire.local import LocalValkey
 from jobwire.maintenance import Maintenance
+from jobwire.systems.jobs.cron_store import StreamsCronStore
+from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.valkey import Connection
-from jobwire.wires.streams.cron_store import StreamsCronStore
-from jobwire.wires.streams.engine import StreamsEngine
 from jobwire.worker.scheduler import CronEntry, Scheduler
 from tests.fleet.cron_app import EverySecond
 from tests.support import clause, wait_until

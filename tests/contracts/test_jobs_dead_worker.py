@@ -12,8 +12,8 @@ from jobwire.job.messages import (
     Submitted,
     TaskDefinition,
 )
+from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.valkey import Connection
-from jobwire.wires.streams.engine import StreamsEngine
 from tests.support import clause
 from tests.support.raw import Raw
 from tests.support.streams import StreamsLab

@@ -18,8 +18,8 @@ from jobwire.job.messages import (
     ReportAnswer,
     RetryLater,
 )
+from jobwire.systems.jobs import contract
 from jobwire.valkey import Connection
-from jobwire.wires.streams import contract
 from tests.support import clause
 from tests.support.raw import Raw
 from tests.support.streams import StreamsLab

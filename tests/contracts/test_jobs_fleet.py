@@ -16,8 +16,8 @@ from jobwire.job.messages import (
     SettleAnswer,
     Submitted,
 )
+from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.valkey import Connection
-from jobwire.wires.streams.engine import StreamsEngine
 from tests.support import clause, wait_until
 from tests.support.raw import Raw, foreign_job
 from tests.support.streams import LEASE_S, StreamsLab
@@ -316,7 +316,7 @@ async def test_j39_a_foreign_job_that_was_started_first_is_indexed(
 async def test_j39_only_our_own_idle_and_empty_consumers_are_removed(
     lab: StreamsLab, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobwire.wires.streams.maintenance._CONSUMER_IDLE_S", 0.0)
+    monkeypatch.setattr("jobwire.systems.jobs.maintenance._CONSUMER_IDLE_S", 0.0)
     living = await lab.worker()
     await living.take(1)
     for name in ("jobwire-empty", "jobwire-holding", "foreign-1"):

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from jobwire.job.messages import Done, LeasedJob
+from jobwire.systems.jobs.contract import StreamsKeys
+from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import StreamsKeys
-from jobwire.wires.streams.engine import StreamsEngine
 from tests.contracts.test_jobs_fleet import foreign_job
 from tests.support import clause, wait_until
 from tests.support.raw import Raw

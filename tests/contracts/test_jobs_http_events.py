@@ -153,7 +153,7 @@ def test_j15_a_stream_ends_though_a_foreign_worker_wrote_no_terminal_event(
 ) -> None:
     """The job ends while it is followed: its hash has the end, its events do not."""
     monkeypatch.setattr("jobwire.valkey.tracking._TICK_S", 0.1)
-    monkeypatch.setattr("jobwire.wires.streams.follow._GRACE_S", 0.3)
+    monkeypatch.setattr("jobwire.systems.jobs.follow._GRACE_S", 0.3)
     with ServedJobs(valkey.url) as served:
         job_id = served.submit()["job_id"]
         with served.events(job_id) as events:

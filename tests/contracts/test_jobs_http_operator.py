@@ -8,7 +8,7 @@ from typing import cast
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.job.messages import Done, Failed, JobError, LeasedJob, Report
 from jobwire.local import LocalValkey
-from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.systems.jobs.engine import StreamsEngine
 from tests.support import clause, wait_until_sync
 from tests.support.jobs_http import JsonObject, ServedJobs, bearer, key, problem
 from tests.support.raw import Raw

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from jobwire.job.messages import Done, Failed, JobError, TaskDefinition
-from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.systems.jobs.engine import StreamsEngine
 from tests.support import Fresh, clause, wait_until_sync
 from tests.support.jobs_http import JsonObject, ServedJobs, bearer, problem
 from tests.support.raw import Raw

@@ -12,7 +12,7 @@ import pytest
 
 from jobwire.job.messages import Canceled, Done, Failed, JobError, LeasedJob, Report
 from jobwire.local import LocalValkey
-from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.systems.jobs.engine import StreamsEngine
 from tests.support import Fresh, Proxy, clause, wait_until, wait_until_sync
 from tests.support.jobs_http import JsonObject, ServedJobs, bearer, problem
 from tests.support.raw import Raw

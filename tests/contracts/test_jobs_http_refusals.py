@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from jobwire.wires.streams import contract
+from jobwire.systems.jobs import contract
 from tests.support import Fresh, clause
 from tests.support.jobs_http import JsonObject, ServedJobs, bearer, problem
 from tests.support.raw import Raw

@@ -14,9 +14,9 @@ import pytest
 
 from jobwire.job.messages import Done, TaskDefinition
 from jobwire.local import LocalValkey
-from jobwire.wires.streams import contract
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.settings import StreamsSettings
+from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.settings import StreamsSettings
 from tests.support import Fresh, Proxy, clause, wait_until, wait_until_sync
 from tests.support.jobs_http import JsonObject, ServedJobs, bearer, problem
 from tests.support.raw import Raw, Recording

@@ -28,9 +28,9 @@ from jobwire.job.messages import (
     Submitted,
 )
 from jobwire.maintenance import Maintenance
+from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.valkey import Connection
-from jobwire.wires.streams import contract
-from jobwire.wires.streams.engine import StreamsEngine
 from tests.support import clause, wait_until
 from tests.support.raw import Raw, Recording, foreign_job
 from tests.support.streams import StreamsLab

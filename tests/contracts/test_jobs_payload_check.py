@@ -6,8 +6,8 @@ import pytest
 
 from jobwire.job.messages import Json, TaskDefinition
 from jobwire.local import LocalValkey
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.settings import StreamsSettings
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.settings import StreamsSettings
 from tests.support import Fresh, clause, wait_until_sync
 from tests.support.jobs_http import JsonObject, ServedJobs, problem
 from tests.support.raw import Raw

@@ -20,9 +20,9 @@ from jobwire.job.messages import (
     Released,
     Submitted,
 )
+from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.payload import check_payload
 from jobwire.valkey import Connection
-from jobwire.wires.streams import contract
-from jobwire.wires.streams.payload import check_payload
 from tests.support import clause, wait_until
 from tests.support.raw import Raw, Recording
 from tests.support.streams import StreamsLab

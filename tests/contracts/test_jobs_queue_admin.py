@@ -8,10 +8,10 @@ from jobwire import App, Context
 from jobwire.doctor import Finding
 from jobwire.job.messages import Done
 from jobwire.local import LocalValkey
+from jobwire.systems.jobs.doctor import examine_queues
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.queue_admin import QueueAdmin
 from jobwire.valkey import Config
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.queue_admin import QueueAdmin
-from jobwire.wiring.jobs.doctor import examine_queues
 from jobwire.worker import Worker
 from tests.conformance.lab import TASK
 from tests.support import clause, wait_until

@@ -19,11 +19,11 @@ from jobwire.job.messages import (
     Submitted,
 )
 from jobwire.settings import Settings, SettingsError
+from jobwire.systems.jobs.app_queues import app_queues
+from jobwire.systems.jobs.cron_store import StreamsCronStore
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.valkey import Connection
-from jobwire.wires.streams.cron_store import StreamsCronStore
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.queue import StreamsQueue
-from jobwire.wiring.jobs.app_queues import app_queues
 from jobwire.worker import Worker
 from tests.conformance.lab import TASK
 from tests.support import clause, wait_until

@@ -11,10 +11,10 @@ import pytest
 from jsonschema.protocols import Validator
 
 from jobwire.job.messages import Canceled, Done, Failed, JobError, Report, RetryLater
-from jobwire.wires.streams import contract
-from jobwire.wires.streams.schema import WireSchema
-from jobwire.wiring.jobs.schema import schema
-from jobwire.wiring.schema import definition_of
+from jobwire.programs.schema import definition_of
+from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.schema import WireSchema
+from jobwire.systems.jobs.schema_documents import schema
 from tests.cli.runner import jobwire
 from tests.support import clause
 from tests.support.jobs_http import JsonObject, ServedJobs

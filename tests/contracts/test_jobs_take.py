@@ -16,9 +16,9 @@ from jobwire.job.messages import (
     SettleAnswer,
 )
 from jobwire.local import LocalValkey
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.scripts import SCRIPTS
 from jobwire.valkey import Connection
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.scripts import SCRIPTS
 from tests.support import Proxy, clause, wait_until
 from tests.support.raw import Raw, Recording
 from tests.support.servers import plain_client

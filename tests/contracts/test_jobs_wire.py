@@ -11,9 +11,9 @@ from jobwire.job.messages import (
     Report,
     RetryLater,
 )
+from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.valkey import Connection
-from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import StreamsKeys
 from tests.support import clause, wait_until
 from tests.support.raw import Raw
 from tests.support.streams import StreamsLab

@@ -15,7 +15,7 @@ from jobwire.settings import sections
 from tests.support import clause
 from tests.support.program import ROOT
 from tests.support.thirdparty import NotInstalled
-from tests.wires.predictions import events
+from tests.systems.predictions import events
 
 PAGE = ROOT / "deploy" / "functions" / "README.md"
 ROLE_KEYS = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}

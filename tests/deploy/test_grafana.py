@@ -12,12 +12,12 @@ import yaml
 
 from jobwire.local import LocalValkey, free_port
 from jobwire.objects import BucketConfig
-from jobwire.wires.predictions.counts import Counts
-from jobwire.wires.predictions.http.metrics import PredictionsCollector
+from jobwire.systems.predictions.counts import Counts
+from jobwire.systems.predictions.http.metrics import PredictionsCollector
 from tests.fleet.runner import Fleet
 from tests.support import clause
 from tests.support.program import ROOT
-from tests.wires.images.site import ImageSite
+from tests.systems.images.site import ImageSite
 
 FOLDER = ROOT / "deploy" / "grafana"
 METRICS_PAGE = ROOT / "docs" / "metrics.md"

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from jobwire.wires.images.contract import ImageErrorCode
-from jobwire.wires.predictions.contract import ErrorCode
-from jobwire.wires.streams.contract import Code
+from jobwire.systems.images.contract import ImageErrorCode
+from jobwire.systems.jobs.contract import Code
+from jobwire.systems.predictions.contract import ErrorCode
 from tests.support.program import ROOT
 
 _SOURCE: Final = ROOT / "src" / "jobwire"

@@ -10,10 +10,10 @@ from typing import Any, Final, cast, get_args
 
 import yaml
 
-from jobwire.wires.bullmq.contract import State as QueueState
-from jobwire.wires.images.contract import Stage
-from jobwire.wires.predictions.intent import State as IntentState
-from jobwire.wires.streams.contract import Status
+from jobwire.systems.images.contract import Stage
+from jobwire.systems.jobs.contract import Status
+from jobwire.systems.predictions.intent import State as IntentState
+from jobwire.systems.queues.contract import State as QueueState
 from tests.docs.error_codes import error_codes
 from tests.docs.pages import PAGES
 from tests.support import clause

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from jobwire.objects import BucketConfig
-from jobwire.wiring.keys import new_api_key
+from jobwire.programs.keys import new_api_key
 from tests.cli.runner import Up
 from tests.e2e.compose import ComposeStack
 from tests.e2e.endpoints import API_URL, Endpoints, from_environment

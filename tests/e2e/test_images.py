@@ -8,7 +8,7 @@ from __future__ import annotations
 from tests.e2e.endpoints import Endpoints
 from tests.e2e.flows import Flow, check_events, small_photo
 from tests.support import clause
-from tests.wires.images.site import portrait
+from tests.systems.images.site import portrait
 
 
 @clause("I-2", "I-6", "I-12", "I-30", "O-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, cast
 
-from jobwire.wires.streams.contract import StreamsKeys, cron_run_name
+from jobwire.systems.jobs.contract import StreamsKeys, cron_run_name
 from tests.fleet.runner import Fleet
 from tests.support import Plain, Program, Proxy, clause, wait_until_sync
 from tests.support.resp import Command

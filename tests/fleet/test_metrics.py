@@ -13,7 +13,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from jobwire.local import free_port
-from jobwire.wires.streams.contract import StreamsKeys
+from jobwire.systems.jobs.contract import StreamsKeys
 from tests.fleet.runner import Fleet
 from tests.support import clause, wait_until_sync
 from tests.support.servers import plain_client

@@ -11,10 +11,10 @@ import pytest_asyncio
 from jobwire import App, AsyncClient
 from jobwire.local import LocalValkey
 from jobwire.maintenance import Maintenance
+from jobwire.systems.jobs.cron_store import StreamsCronStore
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams.cron_store import StreamsCronStore
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import Worker
 from jobwire.worker.scheduler import Scheduler
 from tests.support.jobs_http import ServedJobs

@@ -16,7 +16,7 @@ from jobwire.objects import BucketConfig
 from tests.handlers.photo import images
 from tests.support import Fresh, Program, wait_until
 from tests.support.s3 import make_bucket
-from tests.wires.predictions.site import Site
+from tests.systems.predictions.site import Site
 
 
 async def test_a_worker_is_killed_and_another_one_does_its_job_once(

@@ -10,9 +10,9 @@ import pytest
 
 from jobwire import App, AsyncClient, Context
 from jobwire.local import LocalValkey
+from jobwire.systems.queues.codec import Took
+from jobwire.systems.queues.consumer import BullConsumer
 from jobwire.valkey import Connection, Consumer, Producer, StreamMessage
-from jobwire.wires.bullmq.codec import Took
-from jobwire.wires.bullmq.consumer import BullConsumer
 from tests.fundamentals.conftest import RunWorker
 from tests.interop.bullmq_lab import node_peer
 from tests.support import Fresh, Plain

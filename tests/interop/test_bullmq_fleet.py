@@ -16,12 +16,12 @@ import pytest_asyncio
 
 from jobwire import App, Context, Postpone, RateLimit, WaitForChildren
 from jobwire.local import LocalValkey
+from jobwire.systems.queues.contract import DEFAULT_PREFIX, State
+from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.hub import BullHub
+from jobwire.systems.queues.queue import Added, BullQueue, NewJob
+from jobwire.systems.queues.registry import list_workers, seen_workers
 from jobwire.valkey import Config, Connection
-from jobwire.wires.bullmq.contract import DEFAULT_PREFIX, State
-from jobwire.wires.bullmq.engine import BullEngine
-from jobwire.wires.bullmq.hub import BullHub
-from jobwire.wires.bullmq.queue import Added, BullQueue, NewJob
-from jobwire.wires.bullmq.registry import list_workers, seen_workers
 from jobwire.worker import Worker
 from tests.interop.bullmq_teams import ALL, OURS, PLAIN, TEAMS, Fleet
 from tests.support import clause, wait_until

@@ -17,12 +17,12 @@ import pytest
 import pytest_asyncio
 
 from jobwire.local import LocalValkey
+from jobwire.systems.queues.codec import Took
+from jobwire.systems.queues.consumer import BullConsumer, Failure, Settled
+from jobwire.systems.queues.contract import DEFAULT_PREFIX, State
+from jobwire.systems.queues.registry import seen_workers
+from jobwire.systems.queues.schedulers import Repeat
 from jobwire.valkey import Connection
-from jobwire.wires.bullmq.codec import Took
-from jobwire.wires.bullmq.consumer import BullConsumer, Failure, Settled
-from jobwire.wires.bullmq.contract import DEFAULT_PREFIX, State
-from jobwire.wires.bullmq.registry import seen_workers
-from jobwire.wires.bullmq.schedulers import Repeat
 from tests.interop.bullmq_jobwire import new_job
 from tests.interop.bullmq_lab import Peer
 from tests.interop.bullmq_stories import LIMIT_MS, Story, watched

@@ -14,9 +14,9 @@ import pytest
 from jobwire.job.errors import JobwireError
 from jobwire.local import LocalValkey, free_port
 from jobwire.objects import BucketConfig
-from jobwire.wires.images.contract import ImageErrorCode
-from jobwire.wires.images.tokens import new_key_pair
-from jobwire.wiring.images.uploads import PhotoWorkers
+from jobwire.systems.images.contract import ImageErrorCode
+from jobwire.systems.images.tokens import new_key_pair
+from jobwire.systems.images.upload_gateway import PhotoWorkers
 from tests.e2e.endpoints import Endpoints
 from tests.e2e.flows import Flow, check_events, small_photo
 from tests.handlers.photo.images import with_segment
@@ -24,7 +24,7 @@ from tests.support import Fresh, Program, clause
 from tests.support.s3 import make_bucket
 from tests.support.s3_proxy import Forward, Mishap, Reply, S3Proxy, Seen
 from tests.support.thirdparty import NODE, node_packages
-from tests.wires.images.site import ImageSite
+from tests.systems.images.site import ImageSite
 
 PROGRAMS: Final = Path(__file__).parent / "node"
 _COMMENT: Final = 0xFE

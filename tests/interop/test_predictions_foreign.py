@@ -22,7 +22,7 @@ from jobwire.objects import BucketConfig
 from tests.standins.replicate import TOKEN, send
 from tests.support import Fresh, Program, clause, wait_until
 from tests.support.s3 import boto_client, make_bucket
-from tests.wires.predictions.site import Site, build_flow, png
+from tests.systems.predictions.site import Site, build_flow, png
 
 PROGRAM = Path(__file__).parent / "fn_photo.py"
 Start = Callable[[str], str]

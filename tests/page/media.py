@@ -22,7 +22,7 @@ from tests.standins import replicate, telegram
 from tests.support import Fresh, wait_until_sync
 from tests.support.browser import Page
 from tests.support.s3 import make_bucket
-from tests.wires.images.site import plain_photo, portrait
+from tests.systems.images.site import plain_photo, portrait
 
 _KEYS: Final = {
     "ops": {"scopes": ["admin"]},

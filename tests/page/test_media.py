@@ -19,8 +19,8 @@ from tests.page.site import (
 )
 from tests.support import Fresh, clause, wait_until_sync
 from tests.support.browser import PHONE, Browser, Page
-from tests.wires.images.site import plain_photo, portrait
-from tests.wires.predictions.site import png
+from tests.systems.images.site import plain_photo, portrait
+from tests.systems.predictions.site import png
 
 # One browser and one site for all tests of the page.
 pytestmark = pytest.mark.xdist_group("page")

@@ -6,7 +6,7 @@ import asyncio
 import json
 from base64 import b64encode
 
-from jobwire.wires.predictions.chat import (
+from jobwire.systems.predictions.chat import (
     Blocked,
     Edited,
     Later,
@@ -15,7 +15,7 @@ from jobwire.wires.predictions.chat import (
     Rejected,
     Sent,
 )
-from jobwire.wires.predictions.http_client import NoAnswer, Response, exchange
+from jobwire.systems.predictions.http_client import NoAnswer, Response, exchange
 
 _TIMEOUT_S = 10.0
 

@@ -17,7 +17,7 @@ from typing import Final, cast
 import pytest
 
 from jobwire.local import free_port
-from jobwire.wiring.predictions.demo.cog import is_ready
+from jobwire.systems.predictions.demo.cog import is_ready
 from tests.support.program import Program
 from tests.support.shared_server import Facts, shared_server
 from tests.support.thirdparty import python_with_cog

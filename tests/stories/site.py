@@ -13,12 +13,12 @@ from typing import Final, Self, cast
 
 from jobwire.job.messages import JobId, JobRequest, Submitted
 from jobwire.maintenance import Maintenance
+from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.contract import StreamsKeys
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.queue import StreamsQueue
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import StreamsKeys
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.queue import StreamsQueue
-from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import Worker
 from tests.stories.handlers import app
 from tests.support import Program, Proxy, wait_until

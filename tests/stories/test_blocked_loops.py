@@ -8,9 +8,9 @@ from pathlib import Path
 
 from jobwire.job.messages import TaskDefinition
 from jobwire.local import LocalValkey
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.settings import StreamsSettings
 from tests.stories.site import Site
 from tests.support import clause, wait_until
 

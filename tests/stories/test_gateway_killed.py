@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from jobwire.local import LocalValkey
-from jobwire.wires.streams.contract import StreamsKeys
+from jobwire.systems.jobs.contract import StreamsKeys
 from tests.stories.gateways import GatewayProgram
 from tests.support import Fresh, Plain, Proxy, clause, wait_until_sync
 from tests.support.raw import Raw

@@ -17,9 +17,9 @@ import pytest
 
 from jobwire.job.messages import Done, LeasedJob, RenewAnswer, SettleAnswer
 from jobwire.local import LocalValkey
+from jobwire.systems.jobs.contract import GROUP
+from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import GROUP
-from jobwire.wires.streams.engine import StreamsEngine
 from tests.stories.site import Site
 from tests.support import Proxy, clause, wait_until
 from tests.support.faketime import ServerClock, server_clock

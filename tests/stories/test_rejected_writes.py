@@ -14,11 +14,11 @@ from jobwire.job.errors import Fail
 from jobwire.job.messages import JobId, JobRequest, Submitted
 from jobwire.local import LocalValkey
 from jobwire.maintenance import Maintenance
+from jobwire.systems.jobs.contract import TERMINAL_EVENTS
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.queue import StreamsQueue
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import TERMINAL_EVENTS
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.queue import StreamsQueue
-from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import App, Context, Worker
 from tests.support import Plain, clause, wait_until
 from tests.support.raw import Raw

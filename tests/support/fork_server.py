@@ -31,7 +31,7 @@ from typing import Any, Final
 # Python and the libraries read these when they are loaded.
 _READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "OTEL_")
 # All modules of these, and what they import.
-_PACKAGES: Final = ("jobwire.cli", "jobwire.wiring.jobs", "jobwire.wiring.queues")
+_PACKAGES: Final = ("jobwire.cli", "jobwire.systems.jobs.system", "jobwire.systems.queues.system")
 _MODULES: Final = (
     "jobwire.client",
     "jobwire.doctor.machine",
@@ -41,10 +41,10 @@ _MODULES: Final = (
     "jobwire.page",
     "jobwire.settings",
     "jobwire.valkey.connection",
-    "jobwire.wiring.backends",
-    "jobwire.wiring.gateway",
-    "jobwire.wiring.installation",
-    "jobwire.wiring.worker",
+    "jobwire.systems.backends",
+    "jobwire.programs.gateway",
+    "jobwire.programs.installation",
+    "jobwire.programs.worker",
     "uvloop",
 )
 

@@ -22,12 +22,12 @@ from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings, KeySettings, ScopeName
 from jobwire.gateway.streams import Streams
 from jobwire.job.messages import Json
+from jobwire.systems.jobs.contract import StreamsKeys
+from jobwire.systems.jobs.follow import Follower
+from jobwire.systems.jobs.http import feature
+from jobwire.systems.jobs.schema_documents import task_definitions
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams.contract import StreamsKeys
-from jobwire.wires.streams.follow import Follower
-from jobwire.wires.streams.http import feature
-from jobwire.wires.streams.settings import StreamsSettings
-from jobwire.wiring.jobs.schema import task_definitions
 from tests.support import wait_until_sync
 
 JsonObject = dict[str, Json]

@@ -2,7 +2,7 @@
 
 The check runs after every test that used the `valkey` fixture, when the test's own fixtures
 have been closed. A key may stay without TTL only if its wire declares it (`PERMANENT`, a list of
-glob patterns in `jobwire.wires.<wire>.contract`).
+glob patterns in `jobwire.systems.<wire>.contract`).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def permanent_patterns() -> Sequence[str]:
     """The permanent keys of all wires, as their contracts declare them."""
     patterns: list[str] = []
     try:
-        wires = importlib.import_module("jobwire.wires")
+        wires = importlib.import_module("jobwire.systems")
     except ModuleNotFoundError:
         return patterns
     for wire in pkgutil.iter_modules(wires.__path__):
         try:
-            contract = importlib.import_module(f"jobwire.wires.{wire.name}.contract")
+            contract = importlib.import_module(f"jobwire.systems.{wire.name}.contract")
         except ModuleNotFoundError as error:
-            if error.name != f"jobwire.wires.{wire.name}.contract":
+            if error.name != f"jobwire.systems.{wire.name}.contract":
                 raise
         else:
             patterns.extend(getattr(contract, "PERMANENT", ()))

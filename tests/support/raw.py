@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self, cast
 
-from jobwire.wires.streams.scripts import SCRIPTS
+from jobwire.systems.jobs.scripts import SCRIPTS
 from tests.support import Plain
 
 OVER = "the-end-of-the-recording"

@@ -10,13 +10,13 @@ from typing import Self, cast
 from jobwire.job.engine import Engine
 from jobwire.job.messages import JobId, JobRequest, LeasedJob, Submitted, TaskDefinition
 from jobwire.job.states import State
+from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.contract import EventType, Status, StreamsKeys
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.queue import StreamsQueue
+from jobwire.systems.jobs.scripts import SCRIPTS
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection, GroupNotFound
-from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import EventType, Status, StreamsKeys
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.queue import StreamsQueue
-from jobwire.wires.streams.scripts import SCRIPTS
-from jobwire.wires.streams.settings import StreamsSettings
 from tests.conformance.lab import TASK, Snapshot
 from tests.support.resp import Command
 

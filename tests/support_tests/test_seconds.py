@@ -13,7 +13,7 @@ from tests.support.seconds import PLATFORM, SYSTEM_OF, system_of, table
 @pytest.mark.parametrize(
     ("node_id", "system"),
     [
-        ("tests/wires/predictions/test_flow.py::test_x", "predictions"),
+        ("tests/systems/predictions/test_flow.py::test_x", "predictions"),
         ("tests/interop/test_bullmq_verbs.py::test_x[a]", "queues"),
         ("tests/contracts/test_jobs_wire.py::test_x", "jobs"),
         ("tests/valkey/test_consumer.py::test_x", PLATFORM),

@@ -13,11 +13,11 @@ import pytest
 from jobwire.cron import BadCron, parse
 from jobwire.job.messages import AlreadyRun, JobRequest, NotDue, Submitted
 from jobwire.local import LocalValkey
+from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.contract import StreamsKeys
+from jobwire.systems.jobs.cron_store import StreamsCronStore
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams import contract
-from jobwire.wires.streams.contract import StreamsKeys
-from jobwire.wires.streams.cron_store import StreamsCronStore
-from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker.app import App
 from jobwire.worker.context import Context
 from jobwire.worker.scheduler import CronEntry, Scheduler, due_ms

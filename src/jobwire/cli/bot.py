@@ -10,7 +10,7 @@ from jobwire.cli import options, output, sanitize
 from jobwire.cli.exits import CliExit, Exit
 
 if TYPE_CHECKING:
-    from jobwire.wiring.predictions.commands import TaskView
+    from jobwire.systems.predictions.commands import TaskView
 
 
 @click.group()
@@ -38,7 +38,7 @@ def serve() -> None:
     from jobwire import log
     from jobwire.local.listen import listen, url_of
     from jobwire.settings import SettingsError
-    from jobwire.wiring.systems import chosen
+    from jobwire.systems.system import chosen
 
     loaded = options.settings(systems=("bot serve", "predictions"))
     settings = loaded.settings
@@ -52,8 +52,8 @@ def serve() -> None:
 
     import uvloop
 
-    from jobwire.wiring.gateway import serve_gateway
-    from jobwire.wiring.predictions.bot import require_configured
+    from jobwire.programs.gateway import serve_gateway
+    from jobwire.systems.predictions.bot import require_configured
 
     require_configured(settings.predictions)
 
@@ -74,7 +74,7 @@ def poll(delete_webhook: bool) -> None:
       jobwire bot poll
     """
     from jobwire import log
-    from jobwire.wiring.predictions import commands
+    from jobwire.systems.predictions import commands
 
     loaded = options.settings()
     log.setup("bot", loaded.settings.logging)
@@ -95,7 +95,7 @@ def reconcile() -> None:
     Examples:
       jobwire bot reconcile
     """
-    from jobwire.wiring.predictions import commands
+    from jobwire.systems.predictions import commands
 
     loaded = options.settings()
     output.facts(asyncio.run(commands.run_pass(loaded)))
@@ -117,7 +117,7 @@ def tasks(task_id: str | None, limit: int, after: str) -> None:
     """
     from dataclasses import asdict
 
-    from jobwire.wiring.predictions import commands
+    from jobwire.systems.predictions import commands
 
     loaded = options.settings()
     if task_id is not None:
@@ -154,7 +154,7 @@ def doctor() -> int:
       jobwire bot doctor
     """
     from jobwire.cli.doctor import all_findings, show_findings
-    from jobwire.wiring.predictions import commands
+    from jobwire.systems.predictions import commands
 
     return show_findings(asyncio.run(all_findings(commands.examine(options.settings()))))
 
@@ -181,8 +181,8 @@ def demo(port: int, once: bool, photo: Path | None, cog_python: Path | None) -> 
       jobwire bot demo --once --json
     """
     from jobwire import log
-    from jobwire.wiring.predictions.demo.run import DemoOptions, send_once
-    from jobwire.wiring.predictions.demo.run import serve as serve_demo
+    from jobwire.systems.predictions.demo.run import DemoOptions, send_once
+    from jobwire.systems.predictions.demo.run import serve as serve_demo
 
     loaded = options.settings()
     log.setup("bot", loaded.settings.logging)

@@ -11,8 +11,8 @@ from jobwire.cli.exits import Exit
 if TYPE_CHECKING:
     from jobwire.doctor import Finding
     from jobwire.settings import Loaded
-    from jobwire.wiring.backends import KnownBucket
-    from jobwire.wiring.systems import System
+    from jobwire.systems.backends import KnownBucket
+    from jobwire.systems.system import System
 
 _WIDE: Final = 80
 _COLOURS: Final = {"ok": "green", "note": "yellow", "fault": "red", "unreachable": "red"}
@@ -51,8 +51,8 @@ def _findings(loaded: "Loaded") -> Iterator["Finding"]:
     from jobwire import endpoints
     from jobwire.doctor import Finding, machine, program
     from jobwire.private_files import Untrusted
-    from jobwire.wiring.backends import examined_systems, known_buckets, known_valkey
-    from jobwire.wiring.systems import Backend, needs
+    from jobwire.systems.backends import examined_systems, known_buckets, known_valkey
+    from jobwire.systems.system import Backend, needs
 
     settings = loaded.settings
     yield from machine.examine(settings.data_dir)

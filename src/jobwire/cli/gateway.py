@@ -30,7 +30,7 @@ def command(listen_fd: int | None, ready_fd: int | None, parts_file: Path | None
     with ReadyPipe.of(ready_fd, explain=start_failure) as ready:
         from jobwire import log
         from jobwire.local.listen import listen, url_of
-        from jobwire.wiring.systems import chosen
+        from jobwire.systems.system import chosen
 
         loaded = options.settings()
         settings = loaded.settings
@@ -44,7 +44,7 @@ def command(listen_fd: int | None, ready_fd: int | None, parts_file: Path | None
         # Heavy imports, after the checks of settings and port.
         import uvloop
 
-        from jobwire.wiring.gateway import serve_gateway
+        from jobwire.programs.gateway import serve_gateway
 
         def on_ready() -> None:
             ready.ready()

@@ -80,7 +80,7 @@ def process(
       jobwire images process *.jpg published/ --show
     """
     from jobwire.cli.images_batch import PhotoBatch, plan
-    from jobwire.wiring.photo import PhotoOptions, SetupError
+    from jobwire.programs.photo import PhotoOptions, SetupError
 
     plans = plan(sources, target, show=show)
     if "none" in detect:
@@ -234,7 +234,7 @@ def keys(folder: Path) -> None:
       jobwire images keys /etc/jobwire
     """
     from jobwire.private_files import write_private
-    from jobwire.wiring.images.keys import PRIVATE_FILE, PUBLIC_FILE, new_key_pair
+    from jobwire.systems.images.key_files import PRIVATE_FILE, PUBLIC_FILE, new_key_pair
 
     private, public = new_key_pair()
     folder.mkdir(parents=True, exist_ok=True)
@@ -285,7 +285,7 @@ def _serve(side: str, ready_fd: int | None) -> None:
 
         from jobwire import log
         from jobwire.local.listen import listen, url_of
-        from jobwire.wiring.images import API, UPLOADS, missing_libraries
+        from jobwire.systems.images.system import API, UPLOADS, missing_libraries
 
         settings = options.settings().settings
         log.setup(f"images {side}", settings.logging)
@@ -304,8 +304,8 @@ def _serve(side: str, ready_fd: int | None) -> None:
 
         import uvloop
 
-        from jobwire.wiring.gateway import serve_gateway
-        from jobwire.wiring.photo import SetupError
+        from jobwire.programs.gateway import serve_gateway
+        from jobwire.programs.photo import SetupError
 
         def on_ready() -> None:
             ready.ready()

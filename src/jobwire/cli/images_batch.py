@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from jobwire.cli import output, sanitize
 from jobwire.cli.exits import CliExit, Exit
-from jobwire.wiring.photo import Photo, PhotoError, PhotoOptions, PhotoPool, PoolLimits, Step
+from jobwire.programs.photo import Photo, PhotoError, PhotoOptions, PhotoPool, PoolLimits, Step
 
 
 @dataclass(frozen=True, slots=True)

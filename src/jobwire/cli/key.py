@@ -25,7 +25,7 @@ def command(name: str, tenant: str, scopes: tuple[str, ...]) -> None:
       jobwire key ci --scope submit --scope read
       jobwire key acme-app --tenant acme --scope submit --scope read
     """
-    from jobwire.wiring.keys import new_api_key
+    from jobwire.programs.keys import new_api_key
 
     key, hashed = new_api_key()
     if output.wants_json():

@@ -11,7 +11,7 @@ from jobwire.cli.exits import CliExit, Exit
 
 if TYPE_CHECKING:
     from jobwire.objects import BucketConfig, lifecycle
-    from jobwire.wiring.backends import KnownBucket
+    from jobwire.systems.backends import KnownBucket
 
 _NO_LIFECYCLE: Final = "has no lifecycle; run `jobwire lifecycle sweep` from a timer instead"
 
@@ -110,7 +110,7 @@ def _unsupported(config: "BucketConfig", unsupported: "lifecycle.LifecycleUnsupp
 
 
 def _buckets() -> "list[KnownBucket]":
-    from jobwire.wiring.backends import examined_systems, known_buckets
+    from jobwire.systems.backends import examined_systems, known_buckets
 
     loaded = options.running_settings()
     found = known_buckets(loaded, examined_systems(loaded))

@@ -11,7 +11,7 @@ from jobwire.cli import options, output, sanitize
 from jobwire.cli.exits import CliExit, Exit
 
 if TYPE_CHECKING:
-    from jobwire.wiring.queues.look import FoundQueue, FoundQueueJob
+    from jobwire.systems.queues.look import FoundQueue, FoundQueueJob
 
 
 @click.command()
@@ -41,9 +41,9 @@ def command(url: str, queue: str | None, prefix: str, state: str, limit: int, pa
         _serve_page(url, prefix)
         return
     from jobwire.job.errors import RefusedError
+    from jobwire.systems.queues.look import STATES, look_at_jobs, look_at_server
     from jobwire.valkey import ValkeyError
     from jobwire.valkey.errors import ConfigError
-    from jobwire.wiring.queues.look import STATES, look_at_jobs, look_at_server
 
     if state and state not in STATES:
         known = ", ".join(STATES)
@@ -68,7 +68,7 @@ def _serve_page(url: str, prefix: str) -> None:
     """A gateway of the queues only, without the routes that change something."""
     from jobwire import log
     from jobwire.local.listen import listen
-    from jobwire.wiring.systems import resolve
+    from jobwire.systems.system import resolve
 
     loaded = options.settings(
         valkey__url=("URL", url),
@@ -85,7 +85,7 @@ def _serve_page(url: str, prefix: str) -> None:
     # Heavy imports, after the checks of settings and port.
     import uvloop
 
-    from jobwire.wiring.gateway import serve_gateway
+    from jobwire.programs.gateway import serve_gateway
 
     def on_ready() -> None:
         number = listening.getsockname()[1]

@@ -19,7 +19,7 @@ def command(name: str | None, system: str) -> None:
     """
     import msgspec
 
-    from jobwire.wiring.schema import definition, names, schema
+    from jobwire.programs.schema import definition, names, schema
 
     if name is None:
         found = schema(system)

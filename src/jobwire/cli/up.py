@@ -8,7 +8,7 @@ from jobwire import __version__
 from jobwire.cli import options, output
 
 if TYPE_CHECKING:
-    from jobwire.wiring.installation import Installation
+    from jobwire.programs.installation import Installation
 
 
 @click.command()
@@ -59,7 +59,7 @@ def command() -> None:
     from jobwire.local import DataDir, DataDirHeld
     from jobwire.local.listen import listen
     from jobwire.local.supervisor import Supervisor
-    from jobwire.wiring.installation import Installation, plan
+    from jobwire.programs.installation import Installation, plan
 
     loaded = options.settings()
     if find_spec("uvicorn") is None:

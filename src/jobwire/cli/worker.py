@@ -58,8 +58,8 @@ def command(
         import uvloop
 
         from jobwire import log
-        from jobwire.wiring.systems import chosen
-        from jobwire.wiring.worker import NoSuchApp, load_app, serve_worker
+        from jobwire.programs.worker import NoSuchApp, load_app, serve_worker
+        from jobwire.systems.system import chosen
 
         found = options.running_settings()
         settings = _with_local_valkey(found)

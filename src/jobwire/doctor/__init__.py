@@ -8,7 +8,7 @@
     model    the models of the six tasks: local weights, or a server
 
 A check is a function that does not raise and leaves nothing changed. Called by `jobwire doctor`; a
-system names its own checks in its declaration (`wiring/systems.py`).
+system names its own checks in its declaration (`systems/system.py`).
 """
 
 from jobwire.doctor.finding import Finding, Verdict

@@ -4,6 +4,6 @@
     static/js           ES modules, served as they are; `screens/` has one module per screen
     static/vendor       lit-html and uPlot, unchanged (VENDOR.md)
 
-There is no build step. `files.py` makes routes of the files, which `wiring/page.py` mounts at `/`.
+There is no build step. `files.py` makes routes of the files; `programs/page.py` mounts them at `/`.
 To add a screen, add a module to `static/js/screens` and a line to its `index.js`.
 """

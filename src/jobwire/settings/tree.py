@@ -11,11 +11,11 @@ from jobwire.handlers.llm.settings import LlmSettings
 from jobwire.local.settings import UpSettings
 from jobwire.log import LoggingSettings
 from jobwire.objects.settings import ObjectsSettings
+from jobwire.systems.images.settings import ImagesSettings, ImageStreamsSettings
+from jobwire.systems.jobs.settings import StreamsSettings as JobsSettings
+from jobwire.systems.predictions.settings import PredictionsSettings
+from jobwire.systems.queues.settings import QueuesSettings
 from jobwire.valkey.settings import ValkeySettings
-from jobwire.wires.bullmq.settings import QueuesSettings
-from jobwire.wires.images.settings import ImagesSettings, ImageStreamsSettings
-from jobwire.wires.predictions.settings import PredictionsSettings
-from jobwire.wires.streams.settings import StreamsSettings as JobsSettings
 from jobwire.worker.settings import WorkerSettings
 
 

@@ -17,9 +17,9 @@ import pytest_asyncio
 from jobwire.handlers.llm import LlmSettings, register
 from jobwire.handlers.llm.models.factory import Models
 from jobwire.maintenance import Maintenance
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import App, Worker
 from tests.handlers.llm.local_worker import Fleet, StartFleet
 from tests.handlers.llm.recorder import Bench

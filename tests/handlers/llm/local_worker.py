@@ -9,9 +9,9 @@ from typing import Any, Final, Protocol
 from jobwire.handlers.llm import LlmSettings
 from jobwire.handlers.llm.models.factory import Models
 from jobwire.job.messages import JobId, JobRequest, Submitted
+from jobwire.systems.jobs.queue import StreamsQueue
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams.queue import StreamsQueue
-from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import App
 from tests.handlers.llm.recorder import Event
 from tests.support import Plain, wait_until

@@ -9,9 +9,9 @@ import threading
 import pytest
 
 from jobwire.handlers.llm import LlmSettings, register
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from jobwire.wires.streams.engine import StreamsEngine
-from jobwire.wires.streams.settings import StreamsSettings
 from jobwire.worker import App, Worker
 from tests.handlers.llm.local_worker import Fleet, StartFleet
 from tests.handlers.llm.recorder import text_of

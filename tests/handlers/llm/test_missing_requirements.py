@@ -15,7 +15,7 @@ import pytest
 from jobwire.handlers.llm.models import files
 from jobwire.job.messages import MissingRequirement
 from jobwire.local import LocalValkey, free_port
-from jobwire.wires.streams.http.fleet import requirements_health
+from jobwire.systems.jobs.http.fleet import requirements_health
 from jobwire.worker import App
 from tests.cli.runner import Up, jobwire
 from tests.fleet.runner import Fleet

@@ -18,8 +18,8 @@ from jobwire.handlers.llm import LlmSettings
 from jobwire.handlers.llm.models import files
 from jobwire.handlers.llm.models.factory import Models
 from jobwire.job.errors import Fail
+from jobwire.programs.installation import model_fact
 from jobwire.settings import SettingsError, load
-from jobwire.wiring.installation import model_fact
 from tests.handlers.llm.instrumented_model import models_of
 from tests.handlers.llm.recorder import Bench
 from tests.support import Program, clause

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from jobwire.job.messages import JobId, JobRequest, Submitted
 from jobwire.local import LocalValkey
+from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.valkey import Connection
-from jobwire.wires.streams.queue import StreamsQueue
 from tests.handlers.llm.upstream import Upstream, says
 from tests.support import Program, clause, wait_until
 

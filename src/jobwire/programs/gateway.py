@@ -1,0 +1,124 @@
+"""Builds the gateway from the features of the chosen systems."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobwire import __version__
+from jobwire.gateway.app import Gateway
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.health import Check, HealthStatus
+from jobwire.gateway.request import ASGIApp
+from jobwire.gateway.server import HttpServer
+from jobwire.gateway.streams import Streams
+from jobwire.objects import ObjectsError
+from jobwire.programs.page import page_feature
+from jobwire.programs.parts import parts_reader
+from jobwire.programs.traces import traces
+from jobwire.settings import Loaded, Settings
+from jobwire.systems.backends import Backends, open_backends
+from jobwire.systems.system import GatewayContext, System
+
+if TYPE_CHECKING:
+    from jobwire.objects import Bucket
+    from jobwire.valkey import Connection
+
+
+async def serve_gateway(
+    settings: Settings,
+    systems: Sequence[System],
+    listening: socket.socket,
+    *,
+    on_ready: Callable[[], None],
+    parts_file: Path | None = None,
+    loaded: Loaded | None = None,
+) -> None:
+    """Run the gateway on an open socket until SIGTERM or SIGINT; a second one ends it at once.
+
+    With `loaded` it serves the page too, which shows the settings and their sources.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        backends = await stack.enter_async_context(
+            open_backends(settings, systems, "jobwire-gateway")
+        )
+        streams = Streams(settings.gateway)
+        features = [_backends(backends)]
+        for system in systems:
+            context = GatewayContext(settings, backends.of(system), streams)
+            features.append(await stack.enter_async_context(system.feature(context)))
+        if loaded is not None:
+            features.append(page_feature(loaded, backends))
+        gateway = Gateway(
+            settings.gateway,
+            features,
+            streams,
+            version=__version__,
+            supervised=parts_reader(parts_file) if parts_file else None,
+        )
+        server = HttpServer(gateway, settings.gateway, on_ready, _middleware(stack))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, server.stop)
+        await server.run_until_stopped(listening)
+
+
+def _middleware(stack: contextlib.AsyncExitStack) -> Callable[[ASGIApp], ASGIApp]:
+    """Return the tracing middleware, if traces are enabled."""
+    if not stack.enter_context(traces("gateway")):
+        return lambda app: app
+    from jobwire.gateway.tracing import traced  # late: an extra
+
+    return traced
+
+
+def _backends(backends: Backends) -> Feature:
+    """The feature of the backends: no routes, only health checks of what is needed."""
+    checks: list[Check] = []
+    if backends.valkey is not None:
+        checks.append(Check("valkey", partial(_valkey_health, backends.valkey)))
+    # The first has the name of the server, which `jobwire up` reports too.
+    for number, (name, bucket) in enumerate(backends.buckets.items()):
+        checks.append(Check(f"s3 {name}" if number else "s3", partial(_s3_health, bucket)))
+    return Feature(name="backends", checks=checks)
+
+
+async def _valkey_health(connection: "Connection") -> HealthStatus:
+    if not connection.connected:
+        return HealthStatus(
+            "down",
+            f"no connection to {connection.config.address}",
+            "is it running? the gateway reconnects automatically",
+        )
+    from jobwire.valkey import HealthChecker, ValkeyError
+    from jobwire.valkey.health import OUT_OF_MEMORY
+
+    try:
+        refusal = await HealthChecker(connection).write_refusal()
+    except ValkeyError as error:
+        return HealthStatus("down", str(error), "see its log")
+    if refusal is None:
+        return HealthStatus("ready")
+    # J-12: submissions get 503; reads, cancels and running jobs are served.
+    if refusal.code == OUT_OF_MEMORY:
+        return HealthStatus(
+            "degraded",
+            "the server is full: it has reached maxmemory and refuses new jobs",
+            "raise maxmemory, or let workers finish the stored jobs",
+        )
+    return HealthStatus(
+        "degraded",
+        f"the server refuses writes: {refusal}",
+        "is it a replica, or is its disk full? see its log",
+    )
+
+
+async def _s3_health(bucket: "Bucket") -> HealthStatus:
+    try:
+        await bucket.ping()
+    except ObjectsError as error:
+        return HealthStatus("down", str(error), "is it running? see objects.endpoint and its keys")
+    return HealthStatus("ready")

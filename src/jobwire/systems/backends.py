@@ -1,0 +1,209 @@
+"""The backends: Valkey and the buckets, opened by the needs of the chosen systems.
+
+A program that cannot connect at its start retries for START_TIMEOUT_S; once started it survives any
+outage. Nothing of a backend that no system needs is imported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from jobwire import endpoints
+from jobwire.job.errors import BackendUnavailable
+from jobwire.log import component
+from jobwire.objects import BucketConfig, ObjectsError
+from jobwire.systems.system import (
+    SYSTEMS,
+    Backend,
+    System,
+    all_systems,
+    bucket_name,
+    buckets,
+    needs,
+    resolve,
+)
+
+if TYPE_CHECKING:
+    from jobwire.objects import Bucket
+    from jobwire.objects.lifecycle import Rule
+    from jobwire.settings import Loaded, Settings
+    from jobwire.valkey import Config, Connection
+
+START_TIMEOUT_S: Final = 30.0
+_START: Final = "start everything here: jobwire up"
+_DATABASE_FILE: Final = "jobwire.sqlite3"
+_log = component("backends")
+
+
+class NotDeclared(Exception):
+    """A system uses a backend that is not among its needs."""
+
+    def __init__(self, system: str, backend: Backend) -> None:
+        super().__init__(f"the system {system} has no {backend}: add {backend!r} to its needs")
+
+
+@dataclass(frozen=True, slots=True)
+class SystemBackends:
+    """The backends of one system; NotDeclared for one that it did not declare."""
+
+    _system: System
+    _opened: Backends
+
+    @property
+    def valkey(self) -> Connection:
+        """The connection of this process."""
+        self._check(Backend.VALKEY)
+        assert self._opened.valkey is not None
+        return self._opened.valkey
+
+    @property
+    def bucket(self) -> Bucket:
+        """The system's bucket; its conditional writes are verified."""
+        self._check(Backend.BUCKET)
+        return self._opened.buckets[bucket_name(self._system, self._opened.settings)]
+
+    @property
+    def database_url(self) -> str:
+        """The URL of the SQL database."""
+        self._check(Backend.SQL)
+        return database_url(self._opened.settings)
+
+    def _check(self, backend: Backend) -> None:
+        if backend not in self._system.needs:
+            raise NotDeclared(self._system.name, backend)
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """What one process has opened."""
+
+    settings: Settings
+    valkey: Connection | None
+    buckets: Mapping[str, Bucket]
+
+    def of(self, system: System) -> SystemBackends:
+        """Return the backends of one system."""
+        return SystemBackends(system, self)
+
+
+@contextlib.asynccontextmanager
+async def open_backends(
+    settings: Settings, systems: Sequence[System], name: str
+) -> AsyncGenerator[Backends]:
+    """Open what the systems need; `name` is the name of the connections."""
+    needed = needs(systems)
+    async with contextlib.AsyncExitStack() as stack:
+        valkey = None
+        if Backend.VALKEY in needed:
+            from jobwire.valkey import Connection
+
+            # Retries while the server does not respond; raises ValkeyError at the timeout.
+            valkey = await Connection.open(
+                settings.valkey.config(), name=name, connect_timeout_s=START_TIMEOUT_S
+            )
+            stack.push_async_callback(valkey.close)
+        opened: dict[str, Bucket] = {}
+        for bucket in buckets(systems, settings):
+            opened[bucket] = await _open_verified(replace(settings.objects.config(), bucket=bucket))
+        yield Backends(settings, valkey, opened)
+
+
+async def _open_verified(config: BucketConfig) -> Bucket:
+    """Open the bucket and verify its conditional writes (P-11); retry while it is unreachable."""
+    from jobwire.objects import Bucket  # late: an extra that may be missing
+    from jobwire.objects.probe import probe
+
+    bucket = Bucket(config)
+    # Without concurrent writers, which take seconds on some stores (see `jobwire doctor`).
+    await retry_start("bucket", lambda: probe(bucket, racers=0))
+    return bucket
+
+
+async def retry_start(backend: str, connect: Callable[[], Awaitable[None]]) -> None:
+    """Repeat `connect` for START_TIMEOUT_S while its error is retryable."""
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            return await connect()
+        except (ObjectsError, BackendUnavailable) as error:
+            if not error.retryable or time.monotonic() > deadline_s:
+                raise
+            reason = error.detail if isinstance(error, BackendUnavailable) else error
+            _log.warning("%s not usable: %s; trying again", backend, reason)
+            await asyncio.sleep(1.0)
+
+
+def database_url(settings: Settings) -> str:
+    """Return the URL of the SQL database: `images.database_url`, else SQLite in the data dir."""
+    return settings.images.database_url or f"sqlite:///{database_file(settings)}"
+
+
+def database_file(settings: Settings) -> Path:
+    """Return the file of the SQLite database that is used without `images.database_url`."""
+    return settings.data_dir / _DATABASE_FILE
+
+
+class KnownValkey(NamedTuple):
+    """A Valkey server, and the fix if it is not reachable."""
+
+    config: Config
+    fix: str
+
+
+def known_valkey(loaded: Loaded) -> KnownValkey | None:
+    """Return the server of the settings, else that of the endpoints file, else None."""
+    from jobwire.valkey import Config
+
+    settings = loaded.settings
+    if loaded.is_set("valkey.url") or loaded.is_set("valkey.address"):
+        return KnownValkey(settings.valkey.config(), "start it, or correct valkey.url")
+    running = endpoints.read(settings.data_dir)
+    if running is None or running.valkey is None:
+        return None
+    return KnownValkey(Config.from_url(running.valkey), _START)
+
+
+class KnownBucket(NamedTuple):
+    """A bucket, the rules of its systems, and the fix if it is not reachable."""
+
+    config: BucketConfig
+    rules: Sequence[Rule]
+    fix: str
+
+
+def known_buckets(loaded: Loaded, systems: Sequence[System]) -> list[KnownBucket]:
+    """Return the systems' buckets on the server of the settings, else on that of the endpoints
+    file."""
+    settings = loaded.settings
+    if settings.objects.endpoint:
+        config, fix = (
+            settings.objects.config(),
+            "start it, or correct objects.endpoint and its keys",
+        )
+    else:
+        running = endpoints.read(settings.data_dir)
+        if running is None or running.s3 is None:
+            return []
+        values = {name: getattr(running.s3, name) for name in running.s3.__struct_fields__}
+        config, fix = BucketConfig(**values), _START
+    default = settings.objects.bucket
+    return [
+        # The endpoints file has the name of the default bucket.
+        KnownBucket(config if name == default else replace(config, bucket=name), rules, fix)
+        for name, rules in buckets(systems, settings, used=True).items()
+    ]
+
+
+def examined_systems(loaded: Loaded) -> tuple[System, ...]:
+    """Return the systems of this installation: those of the settings, else those of the running
+    program, else all."""
+    names = loaded.settings.systems
+    if not names and (running := endpoints.read(loaded.settings.data_dir)) is not None:
+        names = tuple(name for name in running.systems if name in SYSTEMS)
+    return tuple(map(resolve, names)) if names else all_systems()

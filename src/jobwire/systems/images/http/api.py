@@ -1,0 +1,209 @@
+"""The images API: announce an upload, read, list, delete (I-10, I-11)."""
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from jobwire.api import images as api
+from jobwire.gateway import tenants
+from jobwire.gateway.problems import Problem
+from jobwire.gateway.request import HttpRequest, Reply
+from jobwire.gateway.route import Route, serve
+from jobwire.gateway.settings import ALL_TENANTS
+from jobwire.job.errors import BackendUnavailable
+from jobwire.job.ids import new_job_id
+from jobwire.objects import Bucket, ObjectsError
+from jobwire.systems.images.contract import IMAGE_ID, Stage, format_time, now_utc, parse_time
+from jobwire.systems.images.follow import ImageState, image_state
+from jobwire.systems.images.http.picture import published_photo
+from jobwire.systems.images.records import ImageRecord, ImageRecords, Position, RecordStatus
+from jobwire.systems.images.status import ImageStatus
+from jobwire.systems.images.tokens import TokenIssuer
+from jobwire.valkey import ValkeyError
+
+UploadBase = Callable[[HttpRequest], str]
+"""The address of the upload gateway for a caller, without the path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiLimits:
+    """Settings of the routes."""
+
+    max_size: int
+    """The largest upload, in bytes."""
+    url_life: timedelta
+
+
+class ImageRoutes:
+    """The endpoints."""
+
+    def __init__(
+        self,
+        records: ImageRecords,
+        status: ImageStatus,
+        bucket: Bucket,
+        issuer: TokenIssuer,
+        upload_base: UploadBase,
+        limits: ApiLimits,
+    ) -> None:
+        self._records = records
+        self._status = status
+        self._bucket = bucket
+        self._issuer = issuer
+        self._upload_base = upload_base
+        self._limits = limits
+
+    def routes(self) -> Sequence[Route]:
+        """The routes."""
+        return [
+            serve(api.ANNOUNCE, self.announce),
+            serve(api.LIST, self.list),
+            serve(api.GET, self.get),
+            serve(api.PICTURE, self.picture),
+            serve(api.DELETE, self.delete),
+        ]
+
+    async def announce(self, request: HttpRequest, body: api.NewImage) -> api.ImageUpload:
+        """Create the record of a photo, and the token for its upload."""
+        max_size = self._limits.max_size
+        if body.size is not None and body.size > max_size:
+            detail = f"the photo may have {max_size} bytes, and has {body.size}"
+            raise Problem(api.IMAGE_TOO_LARGE, detail)
+        image_id, now = str(new_job_id()), now_utc()
+        try:
+            await self._status.advance(image_id, Stage.QUEUED)
+        except ValkeyError as error:
+            raise _away("Valkey", error) from error
+        await self._records.create(
+            image_id,
+            tenant=tenants.own_tenant(request),
+            content_type=body.content_type,
+            filename=body.filename,
+            now=now,
+        )
+        token, expires_at = self._issuer.issue(
+            image_id, content_type=body.content_type, max_size=max_size, now=now
+        )
+        return api.ImageUpload(
+            image_id=image_id,
+            upload_url=self._upload_base(request) + api.UPLOAD.url(image_id),
+            token=token,
+            expires_at=expires_at,
+            max_size=max_size,
+        )
+
+    async def list(self, request: HttpRequest, query: api.ImageFilter) -> api.ImageList:
+        """A page of images."""
+        tenant = request.principal.tenant
+        records = await self._records.page(
+            tenant=None if tenant == ALL_TENANTS else tenant,
+            limit=query.limit + 1,
+            after=_position(query.cursor) if query.cursor else None,
+        )
+        page = records[: query.limit]
+        more = len(records) > query.limit
+        return api.ImageList(
+            images=[await self._info(record) for record in page],
+            cursor=_cursor(page[-1]) if more else None,
+            max_size=self._limits.max_size,
+        )
+
+    async def get(self, request: HttpRequest, image_id: str) -> api.ImageInfo:
+        """One image."""
+        return await self._info(await self.find(image_id, request))
+
+    async def picture(self, request: HttpRequest, image_id: str) -> Reply | None:
+        """The published photo."""
+        return await published_photo(self._bucket, await self.find(image_id, request), request)
+
+    async def delete(self, request: HttpRequest, image_id: str) -> None:
+        """Delete the photo and its record; an image in work is canceled."""
+        # A deleted one too: an earlier request may have failed half-way.
+        record = await self.find(image_id, request, deleted=True)
+        in_work = record.status is RecordStatus.OPEN or record.reconciled
+        # The record first: a result that comes now does not bring the image back.
+        await self._records.delete(image_id, now_utc())
+        try:
+            await self._status.delete(image_id, in_work=in_work)
+            await self._bucket.delete(record.storage_key)
+        except ValkeyError as error:
+            raise _away("Valkey", error) from error
+        except ObjectsError as error:
+            raise _away("the bucket", error) from error
+
+    async def find(
+        self, image_id: str, request: HttpRequest, *, deleted: bool = False
+    ) -> ImageRecord:
+        """The record of an image that the caller may see; a Problem if there is none."""
+        # An id of another form is never looked up: it could name another key.
+        record = await self._records.get(image_id) if IMAGE_ID.fullmatch(image_id) else None
+        if (
+            record is None
+            or (record.status is RecordStatus.DELETED and not deleted)
+            or not tenants.may_see(request, record.tenant)
+        ):
+            raise Problem(api.IMAGE_NOT_FOUND)
+        return record
+
+    async def _info(self, record: ImageRecord) -> api.ImageInfo:
+        status, failure, state = "processing", None, None
+        url = url_expires_at = None
+        if record.status is RecordStatus.FAILED:
+            status = "failed"
+            failure = api.ImageFailure(record.error_code or "", record.error_message or "")
+        elif record.status is RecordStatus.READY:
+            status = "ready"
+            url = await self._bucket.presign(record.storage_key, self._limits.url_life)
+            url_expires_at = now_utc() + self._limits.url_life
+        elif record.status is RecordStatus.OPEN:
+            state = await self._state(record.image_id)
+        return api.ImageInfo(
+            image_id=record.image_id,
+            status=status,
+            filename=record.filename,
+            created_at=record.created_at,
+            updated_at=record.updated_at,
+            url=url,
+            url_expires_at=url_expires_at,
+            content_type=record.content_type,
+            file_size=record.file_size,
+            sha256=record.sha256,
+            width=record.processed_width,
+            height=record.processed_height,
+            original_width=record.original_width,
+            original_height=record.original_height,
+            error=failure,
+            stage=state.stage if state else None,
+            progress=state.progress if state else None,
+        )
+
+    async def _state(self, image_id: str) -> ImageState | None:
+        """The state of an image in work; None if there is none, and while Valkey is away."""
+        try:
+            fields = await self._status.read(image_id)
+        except ValkeyError:
+            return None
+        return image_state(fields) if fields is not None else None
+
+
+def _away(what: str, error: Exception) -> BackendUnavailable:
+    return BackendUnavailable(f"{what} does not answer; retry", detail=str(error))
+
+
+def _cursor(record: ImageRecord) -> str:
+    text = f"{format_time(record.created_at)} {record.image_id}"
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _position(cursor: str) -> Position:
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode("ascii")
+        moment, _, image_id = text.partition(" ")
+        created_at: datetime = parse_time(moment)
+    except (binascii.Error, ValueError):
+        raise Problem(api.BAD_CURSOR) from None
+    if not IMAGE_ID.fullmatch(image_id):
+        raise Problem(api.BAD_CURSOR)
+    return created_at, image_id

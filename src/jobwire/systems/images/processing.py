@@ -1,0 +1,394 @@
+"""From an accepted upload to its published result (I-22, I-30, I-31).
+
+    photo pipeline → bucket → result stored in the spool → original removed → result published
+
+Each accepted upload is one task. A crash at any point repeats the image from the spool: stages do
+not fall back, and the result is published once. If Valkey or the bucket is unreachable, tasks wait
+and go on; `unavailable` then says why new uploads are refused."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import urlencode
+
+from jobwire.job import retry
+from jobwire.job.errors import JobwireError
+from jobwire.job.ids import random_fraction
+from jobwire.objects import Bucket, ObjectsError
+from jobwire.systems.images.contract import (
+    HIDDEN_AREAS,
+    INTERRUPTED,
+    NOTHING_HIDDEN,
+    ORIGINAL_SIZE,
+    PUBLISHED_TYPE,
+    FailedImage,
+    ImageErrorCode,
+    ImageResult,
+    ProcessedImage,
+    ResultStatus,
+    Stage,
+    failed_now,
+    format_time,
+    now_utc,
+)
+from jobwire.systems.images.spool import Spool, SpooledUpload, stored_result
+from jobwire.systems.images.stages import ImageDeleted, StageWriter
+from jobwire.systems.images.status import ImageStatus
+from jobwire.valkey import Connection, ValkeyError
+
+_log: Final = logging.getLogger("jobwire.images")
+_BACKOFF: Final = retry.Backoff("exponential", 0.1, 5.0, 0.5)
+_STORE_TRIES: Final = 4
+"""Before an answer of the bucket that is not an outage (a missing permission) fails the image."""
+_MAX_RESTARTS: Final = 3
+_PING_S: Final = 5.0
+_PING_WHILE_AWAY_S: Final = 0.5
+_SWEEP_S: Final = 5.0
+_MOST_LABELS: Final = 8
+_LONGEST_LABEL: Final = 40
+
+_STAGES: Final = {
+    "validate": Stage.VALIDATING,
+    "decode": Stage.DECODING,
+    "detect": Stage.PROCESSING,
+    "hide": Stage.PROCESSING,
+    "encode": Stage.ENCODING,
+}
+"""The stage of each step of the photo pipeline."""
+
+
+class HiddenArea(Protocol):
+    """One area that was hidden."""
+
+    @property
+    def label(self) -> str: ...
+
+
+class PublishedPhoto(Protocol):
+    """What the photo pipeline wrote."""
+
+    @property
+    def file_size(self) -> int: ...
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def original_width(self) -> int: ...
+    @property
+    def original_height(self) -> int: ...
+    @property
+    def content_type(self) -> str: ...
+    @property
+    def hidden(self) -> Sequence[HiddenArea]: ...
+
+
+class PhotoPipeline(Protocol):
+    """Makes a file fit to publish; a failure is a JobwireError with a code of I-6."""
+
+    async def process(
+        self,
+        source: Path,
+        target: Path,
+        *,
+        content_type: str,
+        max_bytes: int,
+        on_step: Callable[[str], None],
+    ) -> PublishedPhoto: ...
+
+
+class Processing:
+    """Processes the uploads of a spool inside `running()`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        status: ImageStatus,
+        spool: Spool,
+        bucket: Bucket,
+        photos: PhotoPipeline,
+        *,
+        stores: int = 4,
+        drain_s: float = 5.0,
+    ) -> None:
+        """`stores` photos are written to the bucket at a time."""
+        self._connection = connection
+        self._status = status
+        self._spool = spool
+        self._bucket = bucket
+        self._photos = photos
+        self._storing = asyncio.Semaphore(stores)
+        self._drain_s = drain_s
+        self._bucket_fault = ""
+        self._stopping = False
+        self._drain_by_s = 0.0
+        self._stages: dict[str, Stage] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._group: asyncio.TaskGroup | None = None
+        self.results: Counter[str] = Counter()
+        """Published results, by error code; "" is success."""
+        self.on_duration: Callable[[Stage, float], None] = _ignore_duration
+        """Called with the seconds that an image spent in a stage."""
+
+    @property
+    def in_work(self) -> int:
+        """Accepted images without a published result."""
+        return self._spool.count
+
+    def unavailable(self) -> str | None:
+        """Why no upload is accepted now (I-31); None if they are."""
+        if self._stopping or self._group is None:
+            return "this gateway is stopping"
+        if not self._connection.connected:
+            return "Valkey does not answer"
+        if self._bucket_fault:
+            return "the bucket does not answer"
+        return None
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Take up what an earlier process left, and process inside the block.
+
+        At its end images being processed may end within the drain time; others stay in the spool.
+        """
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            loops = [
+                group.create_task(self._extend_ttls(), name="images: extend lifetimes"),
+                group.create_task(self._release_leftovers(), name="images: release claims"),
+                group.create_task(self._watch_bucket(), name="images: watch the bucket"),
+            ]
+            for entry in self._spool.entries():
+                self.start(entry)
+            try:
+                yield
+            finally:
+                self.stop()
+                left_s = self._drain_by_s - time.monotonic()
+                if self._tasks and left_s > 0:
+                    await asyncio.wait(self._tasks, timeout=left_s)
+                for task in (*loops, *self._tasks):
+                    task.cancel()
+
+    def stop(self) -> None:
+        """Accept nothing more; the drain time begins."""
+        if not self._stopping:
+            self._stopping = True
+            self._drain_by_s = time.monotonic() + self._drain_s
+
+    def start(self, entry: SpooledUpload) -> None:
+        """Process an accepted upload."""
+        if self._group is None or self._stopping:
+            return  # it stays in the spool for the next start
+        task = self._group.create_task(self._end(entry), name=f"image {entry.image_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ── one image ────────────────────────────────────────────────────────────────────────────────
+
+    async def _end(self, entry: SpooledUpload) -> None:
+        """Process one upload until its result is published; any fault is repeated."""
+        tries = 0
+        while True:
+            try:
+                result = stored_result(entry)
+                if result is None:
+                    result = await self._make(entry, last_try=tries >= _STORE_TRIES)
+                    entry = await asyncio.to_thread(self._spool.finish, entry, result)
+                entry, result = await self._publish(entry, result)
+                self._spool.remove(entry)
+                self._stages.pop(entry.image_id, None)
+                break
+            except Exception:  # noqa: BLE001 - an accepted image always ends
+                _log.exception("image failed unexpectedly: image=%s; will retry", entry.image_id)
+            tries += 1
+            await asyncio.sleep(_pause_s(tries))
+        code = result.error_code if isinstance(result, FailedImage) else ""
+        self.results[code] += 1
+        _log.info(
+            "image ended: image=%s outcome=%s", entry.image_id, code or ResultStatus.PROCESSED
+        )
+
+    async def _make(self, entry: SpooledUpload, *, last_try: bool) -> ImageResult:
+        """The result: the photo is in the bucket, or the image has failed."""
+        image_id = entry.image_id
+        if last_try or entry.restarts > _MAX_RESTARTS:
+            # An image that crashes the gateway must not do so at every start.
+            return failed_now(image_id, ImageErrorCode.INTERNAL, INTERRUPTED)
+        try:
+            async with StageWriter(self._status, image_id, self._on_stage) as stages:
+                photo = await stages.unless_deleted(self._process(entry, stages))
+                stages.write(Stage.UPLOADING)
+                # Not cancelled by a deletion: a write that was sent could arrive after it.
+                etag = await self._store(entry, published_metadata(entry.size, photo))
+        except ImageDeleted:
+            await self._unpublish(entry)
+            return failed_now(image_id, ImageErrorCode.CANCELED, _DELETED)
+        except _Failure as failure:
+            return failure.result
+        return ProcessedImage(
+            image_id=image_id,
+            storage_key=entry.storage_key,
+            sha256=photo.sha256,
+            etag=etag,
+            file_size=photo.file_size,
+            content_type=photo.content_type,
+            original_width=photo.original_width,
+            original_height=photo.original_height,
+            processed_width=photo.width,
+            processed_height=photo.height,
+            processed_at=format_time(now_utc()),
+        )
+
+    async def _process(self, entry: SpooledUpload, stages: StageWriter) -> PublishedPhoto:
+        try:
+            return await self._photos.process(
+                self._spool.source(entry),
+                self._spool.target(entry),
+                content_type=entry.content_type,
+                max_bytes=entry.max_size,
+                on_step=lambda step: stages.write(_STAGES[step]),
+            )
+        except JobwireError as error:
+            if error.retryable:
+                raise  # no capacity in the pool
+            if error.detail:
+                _log.warning("image failed: image=%s: %s", entry.image_id, error.detail)
+            raise _Failure(
+                failed_now(entry.image_id, ImageErrorCode.read(error.code), error.message)
+            ) from error
+
+    async def _store(self, entry: SpooledUpload, metadata: Mapping[str, str]) -> str:
+        """Write the photo to the bucket, waiting while it is unreachable; returns its ETag."""
+        body = await asyncio.to_thread(self._spool.target(entry).read_bytes)
+        tries = refusals = 0
+        while True:
+            try:
+                async with self._storing:
+                    version = await self._bucket.put(
+                        entry.storage_key, body, content_type=PUBLISHED_TYPE, metadata=metadata
+                    )
+            except ObjectsError as error:
+                _log.warning("photo not stored: image=%s: %s", entry.image_id, error)
+                tries += 1
+                if error.retryable:
+                    self._bucket_fault = str(error)
+                else:
+                    refusals += 1
+                if refusals >= _STORE_TRIES:
+                    failed = failed_now(entry.image_id, ImageErrorCode.UPLOAD_FAILED, _NOT_STORED)
+                    raise _Failure(failed) from error
+                await asyncio.sleep(_pause_s(tries))
+            else:
+                self._bucket_fault = ""
+                return version.e_tag.strip('"')
+
+    async def _publish(
+        self, entry: SpooledUpload, result: ImageResult
+    ) -> tuple[SpooledUpload, ImageResult]:
+        """Publish the result; returns what was published. Waits while Valkey is away."""
+        tries = 0
+        while True:
+            try:
+                outcome = await self._status.finish(result)
+            except ValkeyError as error:
+                tries += 1
+                if tries == 1:
+                    _log.warning(
+                        "result not published: image=%s: %s; will retry", entry.image_id, error
+                    )
+                await asyncio.sleep(_pause_s(tries))
+                continue
+            if outcome != "canceled":
+                return entry, result
+            # Deleted after the photo was stored: nothing of it stays in the bucket.
+            await self._unpublish(entry)
+            result = failed_now(entry.image_id, ImageErrorCode.CANCELED, _DELETED)
+            entry = await asyncio.to_thread(self._spool.finish, entry, result)
+
+    async def _unpublish(self, entry: SpooledUpload) -> None:
+        """Delete what was stored of a deleted image, in all versions."""
+        tries = 0
+        while True:
+            try:
+                await self._bucket.delete(entry.storage_key)
+                return
+            except ObjectsError as error:
+                tries += 1
+                _log.warning("photo not deleted: image=%s: %s; will retry", entry.image_id, error)
+                await asyncio.sleep(_pause_s(tries))
+
+    def _on_stage(self, image_id: str, stage: Stage, before: Stage | None, spent_s: float) -> None:
+        self._stages[image_id] = stage
+        if before is not None:
+            self.on_duration(before, spent_s)
+
+    # ── loops ────────────────────────────────────────────────────────────────────────────────────
+
+    async def _extend_ttls(self) -> None:
+        """Renew the keys of every spooled image, so that none expires before its result (I-7)."""
+        while True:
+            await asyncio.sleep(self._status.ttl_s / 4)
+            for entry in self._spool.entries():
+                if entry.result is not None:
+                    continue
+                stage = self._stages.get(entry.image_id, Stage.QUEUED)
+                with contextlib.suppress(ValkeyError):
+                    await self._status.extend_ttl(entry.image_id, stage)
+
+    async def _release_leftovers(self) -> None:
+        """Release the claims of bodies that did not arrive whole (I-2)."""
+        while True:
+            for leftover in self._spool.leftovers():
+                try:
+                    await self._status.release(leftover.image_id, leftover.attempt)
+                except ValkeyError:
+                    break
+                self._spool.forget(leftover)
+            await asyncio.sleep(_SWEEP_S)
+
+    async def _watch_bucket(self) -> None:
+        while True:
+            try:
+                await self._bucket.ping()
+            except ObjectsError as error:
+                if not self._bucket_fault:
+                    _log.warning("bucket unavailable: %s; new uploads are refused", error)
+                self._bucket_fault = str(error)
+            else:
+                self._bucket_fault = ""
+            await asyncio.sleep(_PING_WHILE_AWAY_S if self._bucket_fault else _PING_S)
+
+
+class _Failure(Exception):
+    """The image has failed with this result."""
+
+    def __init__(self, result: FailedImage) -> None:
+        super().__init__(result.error_code)
+        self.result = result
+
+
+_NOT_STORED: Final = "the photo could not be stored; upload it again later"
+_DELETED: Final = "the image was deleted"
+
+
+def published_metadata(original_size: int, photo: PublishedPhoto) -> dict[str, str]:
+    """What the published object remembers of its making: the wire's result has no field for it."""
+    labels = Counter(area.label[:_LONGEST_LABEL] for area in photo.hidden)
+    counted = dict(sorted(labels.items())[:_MOST_LABELS])
+    return {ORIGINAL_SIZE: str(original_size), HIDDEN_AREAS: urlencode(counted) or NOTHING_HIDDEN}
+
+
+def _pause_s(tries: int) -> float:
+    return retry.delay_s(_BACKOFF, tries, random_fraction())
+
+
+def _ignore_duration(_stage: Stage, _seconds: float) -> None:
+    """Default: do nothing."""

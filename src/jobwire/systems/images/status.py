@@ -1,0 +1,129 @@
+"""Status, claim and result of one image on the server: each method is one script.
+
+Used by the upload gateway and by the API. Every method raises ValkeyError if the server does not
+answer; all of them can be repeated.
+"""
+
+from typing import Literal, cast
+
+from jobwire.systems.images.contract import (
+    GROUP,
+    GUARD_TTL_S,
+    GUARD_VALUE,
+    PROGRESS,
+    RESULT_LIMIT,
+    RESULT_TRIM,
+    STATUS_TTL_S,
+    FailedImage,
+    ImageKeys,
+    ImageResult,
+    Stage,
+    StatusField,
+    format_time,
+    now_utc,
+)
+from jobwire.systems.images.scripts import SCRIPTS
+from jobwire.valkey import Connection
+
+Advanced = Literal["written", "behind", "ended", "canceled"]
+Finished = Literal["finished", "already", "canceled"]
+
+
+class ImageStatus:
+    """The keys of all images."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        keys: ImageKeys,
+        *,
+        group: str = GROUP,
+        guard_ttl_s: float = GUARD_TTL_S,
+        status_ttl_s: float = STATUS_TTL_S,
+    ) -> None:
+        self._connection = connection
+        self.keys = keys
+        self._group = group
+        self._guard_ttl_ms = _ms(guard_ttl_s)
+        self._ttl_ms = _ms(status_ttl_s)
+        self.ttl_s = min(guard_ttl_s, status_ttl_s)
+        """The shorter of the two lifetimes; keys are renewed well within it."""
+
+    async def claim(self, image_id: str, attempt: str) -> bool:
+        """Claim the upload for an attempt (I-2); False if it was claimed before."""
+        reply = await self._connection.run(
+            SCRIPTS["claim"],
+            [self.keys.upload(image_id), self.keys.owner(image_id)],
+            [GUARD_VALUE, attempt, self._guard_ttl_ms],
+        )
+        return reply == "claimed"
+
+    async def release(self, image_id: str, attempt: str) -> None:
+        """Release the claim of an attempt, if it has it."""
+        keys = [self.keys.upload(image_id), self.keys.owner(image_id)]
+        await self._connection.run(SCRIPTS["release"], keys, [attempt])
+
+    async def advance(self, image_id: str, stage: Stage) -> Advanced:
+        """Write a stage that is not terminal (I-1)."""
+        reply = await self._connection.run(
+            SCRIPTS["advance"],
+            [self.keys.status(image_id), self.keys.canceled(image_id)],
+            [stage, PROGRESS[stage], format_time(now_utc()), self._ttl_ms],
+        )
+        return cast("Advanced", reply)
+
+    async def finish(self, result: ImageResult) -> Finished:
+        """Write the terminal stage and the result (I-7)."""
+        failed = isinstance(result, FailedImage)
+        stage = Stage.FAILED if failed else Stage.DONE
+        fields = [part for pair in result.fields().items() for part in pair]
+        reply = await self._connection.run(
+            SCRIPTS["finish"],
+            [
+                self.keys.status(result.image_id),
+                self.keys.canceled(result.image_id),
+                self.keys.result,
+            ],
+            [
+                *(self._group, RESULT_TRIM, RESULT_LIMIT, self._ttl_ms),
+                *(stage, PROGRESS[stage], format_time(now_utc())),
+                result.error_message if failed else "",
+                *fields,
+            ],
+        )
+        return cast("Finished", reply)
+
+    async def extend_ttl(self, image_id: str, stage: Stage) -> None:
+        """Renew the keys of an accepted image; `stage` is written if the status was lost."""
+        await self._connection.run(
+            SCRIPTS["extend_ttl"],
+            [
+                self.keys.status(image_id),
+                self.keys.canceled(image_id),
+                self.keys.upload(image_id),
+            ],
+            [
+                *(GUARD_VALUE, self._guard_ttl_ms, self._ttl_ms),
+                *(stage, PROGRESS[stage], format_time(now_utc())),
+            ],
+        )
+
+    async def delete(self, image_id: str, *, in_work: bool) -> None:
+        """Remove the status of a deleted image; `in_work` cancels it at the upload gateway."""
+        keys = [self.keys.status(image_id), self.keys.canceled(image_id)]
+        await self._connection.run(SCRIPTS["delete"], keys, ["1" if in_work else "0", self._ttl_ms])
+
+    async def read(self, image_id: str) -> dict[StatusField, str] | None:
+        """The status; None if there is none."""
+        return read_status(await self._connection.hgetall(self.keys.status(image_id)))
+
+
+def read_status(fields: dict[str, str]) -> dict[StatusField, str] | None:
+    """The fields of a status hash; None if it is missing or not one."""
+    if not all(fields.get(name) for name in (StatusField.STAGE, StatusField.PROGRESS)):
+        return None
+    return {name: fields[name] for name in StatusField if name in fields}
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

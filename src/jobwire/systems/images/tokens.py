@@ -1,0 +1,155 @@
+"""Upload tokens: a JWT signed with Ed25519 by the API, verified by the upload gateway (I-10).
+
+The gateway has the public key only. The algorithm is fixed: a token that names another one is
+refused, whatever its signature. One token uploads one image, once: the claim of the image (I-2)
+sees to that, not the token.
+"""
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from jobwire.systems.images.contract import CONTENT_TYPES, IMAGE_ID, storage_key
+
+ALGORITHM: Final = "EdDSA"
+_CLAIMS: Final = ("image_id", "storage_key", "content_type", "max_size", "exp", "jti")
+_MAX_TOKEN: Final = 2048
+_BEGIN: Final = "-----BEGIN"
+
+
+class BadToken(Exception):
+    """The token is not signed by our key, or it has expired; the text is for the log."""
+
+
+class BadKey(ValueError):
+    """A key of the settings cannot be used; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadGrant:
+    """What a valid token permits."""
+
+    image_id: str
+    storage_key: str
+    content_type: str
+    max_size: int
+    expires_at: int
+    """Seconds since the epoch."""
+
+
+class TokenIssuer:
+    """Signs tokens; the API has one."""
+
+    def __init__(self, private_key: Ed25519PrivateKey, life: timedelta) -> None:
+        self._key = private_key
+        self._life = life
+
+    def issue(
+        self, image_id: str, *, content_type: str, max_size: int, now: datetime
+    ) -> tuple[str, datetime]:
+        """A token for one image, and when it expires."""
+        expires_at = (now + self._life).replace(microsecond=0)
+        claims: dict[str, Any] = {
+            "image_id": image_id,
+            "storage_key": storage_key(image_id),
+            "content_type": content_type,
+            "max_size": max_size,
+            "exp": int(expires_at.timestamp()),
+            "jti": secrets.token_urlsafe(12),
+        }
+        return jwt.encode(claims, self._key, algorithm=ALGORITHM), expires_at
+
+
+class TokenVerifier:
+    """Verifies tokens; the upload gateway has one."""
+
+    def __init__(self, public_key: Ed25519PublicKey) -> None:
+        self._key = public_key
+
+    def verify(self, token: str) -> UploadGrant:
+        """What the token permits; BadToken if it is invalid, expired or not for uploads."""
+        if len(token) > _MAX_TOKEN:
+            raise BadToken("the token is too long")
+        try:
+            claims: dict[str, object] = jwt.decode(
+                token, self._key, algorithms=[ALGORITHM], options={"require": list(_CLAIMS)}
+            )
+        except (jwt.PyJWTError, ValueError, TypeError) as error:
+            raise BadToken(f"{type(error).__name__}: {error}") from error
+        image_id, max_size, expires_at = claims["image_id"], claims["max_size"], claims["exp"]
+        # Signed by the API, and still checked: the id becomes part of keys and of file names.
+        if not isinstance(image_id, str) or not IMAGE_ID.fullmatch(image_id):
+            raise BadToken("image_id is not an image id")
+        if claims["storage_key"] != storage_key(image_id):
+            raise BadToken("storage_key is not the key of this image")
+        if claims["content_type"] not in CONTENT_TYPES:
+            raise BadToken("content_type is not an allowed one")
+        if not isinstance(max_size, int) or isinstance(max_size, bool) or max_size < 1:
+            raise BadToken("max_size is not a number of bytes")
+        return UploadGrant(
+            image_id=image_id,
+            storage_key=storage_key(image_id),
+            content_type=str(claims["content_type"]),
+            max_size=max_size,
+            expires_at=int(str(expires_at).partition(".")[0]),
+        )
+
+
+# ── keys ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def new_key_pair() -> tuple[bytes, bytes]:
+    """A new pair, as PEM: private and public."""
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return private, public_pem(key)
+
+
+def public_pem(key: Ed25519PrivateKey) -> bytes:
+    """The public key that belongs to a private one."""
+    return key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+
+def read_private_key(given: str) -> Ed25519PrivateKey:
+    """A key as PEM text, or the path of a PEM file."""
+    try:
+        key = serialization.load_pem_private_key(_pem(given), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise BadKey("is not an Ed25519 private key in PEM form; make one: jobwire images keys")
+    return key
+
+
+def read_public_key(given: str) -> Ed25519PublicKey:
+    """A key as PEM text, or the path of a PEM file."""
+    try:
+        key = serialization.load_pem_public_key(_pem(given))
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PublicKey):
+        raise BadKey("is not an Ed25519 public key in PEM form; make one: jobwire images keys")
+    return key
+
+
+def _pem(given: str) -> bytes:
+    if given.lstrip().startswith(_BEGIN):
+        # In an environment variable the line ends are often written as two characters.
+        return given.replace("\\n", "\n").strip().encode()
+    try:
+        return Path(given).read_bytes()
+    except OSError as error:
+        raise BadKey(f"cannot be read: {error.strerror}: {given}") from error

@@ -1,0 +1,65 @@
+"""Which queues of the Streams wire a worker reads, and in which one each of its tasks is enqueued.
+
+Called when a worker is built (J-53). Pure.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from jobwire.settings import Settings, SettingsError
+from jobwire.systems.jobs.contract import DEFAULT_QUEUE, QUEUE_NAME, SOURCE_TASKS
+from jobwire.worker import App
+from jobwire.worker.app import CATCH_ALL, Handler
+
+_WIRE = "streams"
+
+
+class AppQueues(NamedTuple):
+    """The queues of an App."""
+
+    queues: tuple[str, ...]
+    """Those that its worker reads; empty if the App has no handler for this wire."""
+    by_task: Mapping[str, str]
+    """Task → the queue in which its jobs are enqueued."""
+
+
+def app_queues(app: App, settings: Settings) -> AppQueues:
+    """The six tasks and those of `jobs.tasks` are enqueued in the default queue, every other task
+    in its handler's queue or, without one, in the App's; SettingsError for an invalid name."""
+    in_default = frozenset((*SOURCE_TASKS, *settings.jobs.tasks))
+    own = app.name or DEFAULT_QUEUE
+    by_task: dict[str, str] = {}
+    queues: dict[str, None] = {}
+    for handler in (*app.handlers.values(), *_of_named_queues(app, settings)):
+        by_task.setdefault(
+            handler.task, DEFAULT_QUEUE if handler.task in in_default else handler.queue or own
+        )
+        if handler.task in in_default:
+            queues[DEFAULT_QUEUE] = None
+        if handler.queue or handler.task not in in_default:
+            queues[handler.queue or own] = None
+    if queues and settings.worker.default_queue:
+        queues[DEFAULT_QUEUE] = None
+    for queue in queues:
+        if not QUEUE_NAME.fullmatch(queue):
+            where = "the App's name" if queue == app.name else "queue="
+            rule = "use up to 100 letters, digits, '_', '.', '-', with a letter or digit first"
+            raise SettingsError([f"{where} {queue!r} is not a valid queue name: {rule}"])
+    return AppQueues(tuple(queues), by_task)
+
+
+def _of_named_queues(app: App, settings: Settings) -> list[Handler]:
+    """The handlers of named queues of this wire. One that names no wire is for this one, unless it
+    needs another wire or its queue is set as one of theirs."""
+    others = {*settings.queues.names, *app.queues("bullmq")}
+    return [
+        handler
+        for handler in app.queue_handlers
+        if handler.wire == _WIRE
+        or (
+            not handler.wire
+            and handler.queue not in others
+            and handler.task != CATCH_ALL
+            and not handler.uses
+        )
+    ]

@@ -1,0 +1,500 @@
+"""The worker's side of the Streams wire: implements the Engine protocol (J-30 … J-40).
+
+A queue loop has one, which serves all queues of a worker (J-53). Each method runs one script for a
+whole batch, sent when called; nothing here creates a task, blocks the shared socket, or repeats a
+call that may have been executed.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence, Set
+from functools import partial
+from typing import Final, cast
+
+from jobwire.job.engine import (
+    MaintenanceTask,
+    MissingRequirements,
+    Traits,
+    no_missing_requirements,
+)
+from jobwire.job.errors import BackendUnavailable
+from jobwire.job.ids import random_fraction
+from jobwire.job.messages import (
+    CancelRequest,
+    LeasedJob,
+    Outcome,
+    Released,
+    RenewAnswer,
+    Report,
+    ReportAnswer,
+    ServedQueue,
+    SettleAnswer,
+    Settled,
+    TaskDefinition,
+    Token,
+)
+from jobwire.systems.jobs import contract, settle_args
+from jobwire.systems.jobs.blocking_reader import BlockingReader
+from jobwire.systems.jobs.consumers import expire_leases, new_consumer
+from jobwire.systems.jobs.contract import StreamsKeys
+from jobwire.systems.jobs.entries import entry_name, read_leased, split_name
+from jobwire.systems.jobs.leases import RENEW_LEASE, StreamsLeaseRenewer, read_renewed, renew_args
+from jobwire.systems.jobs.maintenance import StreamsMaintenance
+from jobwire.systems.jobs.registration import Registration
+from jobwire.systems.jobs.replies import LazyReply, backend_unavailable, collect, wire_text
+from jobwire.systems.jobs.scripts import SCRIPTS, script
+from jobwire.systems.jobs.settings import StreamsSettings
+from jobwire.valkey import Arg, Connection, Reply, Script, ServerError, ValkeyError
+from jobwire.valkey.stream_ids import START, read_position
+
+_log = logging.getLogger("jobwire.streams")
+
+_TAKE: Final = script("take")
+_RECLAIM: Final = script("reclaim")
+_RECOVER_ORPHANS: Final = script("recover_orphans")
+_REPORT: Final = script("report")
+_RELEASE: Final = script("release")
+_DEREGISTER: Final = script("deregister")
+
+_BATCH: Final = 500
+"""Jobs in one script: more would delay the calls of other clients."""
+_REFUSED: Final = "refused"
+"""Reason for an entry that was not started and stays pending."""
+_RETURNED: Final = "returned"
+"""Reason for an entry that was read beyond the limit or of a paused queue, and is queued again."""
+_FULL: Final = "OOM"
+"""Error code of a server that has reached its `maxmemory`."""
+_SCAN_LIMIT: Final = 100
+"""Pending entries that one reclaim reads."""
+_YIELD_S: Final = 10.0
+"""How long this worker lets others go first after it put a job with an unknown task back (J-37):
+the server gives a new entry to the reader that has blocked longest, so the waits become short."""
+_YIELD_WAIT_S: Final = 0.1
+# Random (J-33). One per call: the script appends the entry for each job.
+_new_token: Final = partial(secrets.token_hex, 16)
+
+
+class StreamsEngine:
+    name: str = "jobs"
+    wire: str = "streams"
+    # The script that takes jobs gets the worker's tasks by name, so there is no catch-all.
+    traits = Traits(prefetches=True, catch_all=False, shares_handlers=True)
+    reserved_kinds = contract.RESERVED_KINDS
+
+    def __init__(
+        self,
+        connection: Connection,
+        settings: StreamsSettings | None = None,
+        *,
+        consumer: str | None = None,
+        queues: Sequence[str] = (contract.DEFAULT_QUEUE,),
+        task_queues: Mapping[str, str] | None = None,
+        replaces_pid: int | None = None,
+    ) -> None:
+        """It reads `queues`; `task_queues` has the queue in which jobs of a task are enqueued, if
+        it is not the default one. Leases of the dead process `replaces_pid` expire at once."""
+        self._replaces_pid = replaces_pid
+        self._must_reclaim = False
+        self.queues = tuple(queues)
+        self._task_queues = task_queues or {}
+        self.settings = settings or StreamsSettings()
+        self.keys = StreamsKeys(self.settings.key_prefix)
+        self.consumer = consumer or new_consumer()
+        self._connection = connection
+        self._declared = (self.keys.queue,)
+        limits = (self.settings.job_ttl_s, self.settings.max_events)
+        self._head: tuple[Arg, ...] = (*limits, self.consumer)
+        self._tasks: tuple[Arg, ...] = ()
+        grace_ms = round(self.settings.unknown_task_grace_s * 1000)
+        self._unknown = (
+            grace_ms if self.settings.end_unknown_tasks else -1,
+            round(self.settings.foreign_idle_s * 1000),
+        )
+        """After how many ms a job whose task no worker has is ended (-1: never), and a foreign
+        consumer is gone."""
+        self._reader = BlockingReader(connection, self.keys, self.queues, self.consumer)
+        self._registration = Registration(self.settings, self.consumer)
+        self._maintenance = StreamsMaintenance(
+            connection,
+            self.settings,
+            self.consumer,
+            self._registration,
+            self._reclaim_if_idle,
+            self._pause,
+        )
+        self._in_flight: set[str] = set()
+        """Tokens of calls whose replies have not arrived, and of started jobs waiting for them."""
+        self._listings: dict[str, set[str]] = {}
+        """For each `recover_orphans` in flight the tokens of calls that were in flight at any time
+        since it was sent: the jobs of those calls are returned by those calls (R-5)."""
+        self._prefetched: list[LeasedJob] = []
+        """Jobs that a wait has started, for the next take."""
+        self._prefetched_all = False
+        """The queues held no more than these."""
+        self._last = dict.fromkeys(self.queues, START)
+        """The last entry of each queue that this worker received, and started or dropped."""
+        self._first_queue = 0
+        """With which queue the next take begins: each has its turn."""
+        self._paused: frozenset[str] = frozenset()
+        """Those of its queues that are paused, as last read."""
+        self._yielding_until_s = 0.0
+        self._cursors = dict.fromkeys(self.queues, "-")
+        self._reclaim_at_s = 0.0
+
+    def unknown_task(self, leased: LeasedJob) -> Outcome:  # noqa: ARG002 - of the protocol
+        """`take` puts jobs off whose task this worker lacks (J-37); others may have come by
+        `recover_orphans`, and go back to the queue in the same way."""
+        return Released()
+
+    # Registering, waiting, deregistering
+
+    async def register(
+        self,
+        tasks: Sequence[TaskDefinition],
+        slots: int,
+        missing_requirements: MissingRequirements = no_missing_requirements,
+    ) -> None:
+        """Join the group and publish a registration with `tasks`."""
+        self._tasks = tuple(wire_text(task.name) for task in tasks)
+        try:
+            # Loaded before the first call, so that a settle never overtakes a report.
+            await self._connection.load_scripts(SCRIPTS.values())
+        except ValkeyError as error:
+            raise backend_unavailable(error) from error
+        await self._reader.make_groups()
+        if self._replaces_pid is not None:
+            pid = self._replaces_pid
+            self._must_reclaim = await expire_leases(self._connection, self.settings, pid) > 0
+        self._registration.fill(tasks, slots, missing_requirements, self.queues, self._task_queues)
+        await self._maintenance.heartbeat()
+
+    def describe_process(self, served: Sequence[ServedQueue]) -> None:
+        """Name the queues of all wires in the registration. Before `register`."""
+        self._registration.describe_process(served)
+
+    async def make_groups(self) -> None:
+        """Create the consumer groups that are missing (J-30)."""
+        await self._reader.make_groups()
+
+    async def wait(self, timeout_s: float, capacity: int = 1) -> bool:
+        """Wait until there is a job to take or to reclaim. A fetched entry is started at once, by a
+        take that is pipelined behind the blocking read. Without `capacity` nothing is fetched."""
+        if self._prefetched or self._must_reclaim:
+            self._must_reclaim = False
+            return True
+        if not capacity:
+            return await self._reader.watch(timeout_s)
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._yielding_until_s:
+            timeout_s = min(timeout_s, _YIELD_WAIT_S * (0.2 + random_fraction()))
+        token = _new_token()
+        args = self._take_args(capacity, token, behind_read=True)
+        self._issued(token)
+        try:
+            call = ("EVALSHA", _TAKE.sha, len(self._declared), *self._declared, *args)
+            is_ready, answer = await self._reader.wait(timeout_s, call)
+        finally:
+            self._in_flight.discard(token)
+        if answer is not None:
+            self._prefetched = self._read(answer)
+            self._prefetched_all = len(self._prefetched) < capacity
+            dropped = cast("tuple[Reply, list[str]]", answer)[1]
+            started = (_entry_name(leased) for leased in self._prefetched)
+            self._reader.mark_handled({*started, *dropped[1::3]})
+            if self._reader.fetched:
+                self._yielding_until_s = now_s + _YIELD_S  # its task is unknown: it was put back
+        return is_ready or bool(self._prefetched)
+
+    async def wake(self) -> None:
+        """Make a `wait` return now; a fetched entry stays for `take` or `deregister`."""
+        await self._reader.wake()
+
+    async def deregister(self) -> None:
+        """Release what is still pending under this consumer, and remove the registration."""
+        self._registration.withdraw()
+        self._prefetched = []  # recovered and released below
+        args: list[Arg] = [*self._head]
+        for fetched in self._reader.take_fetched():
+            args += settle_args.select_queue_args(fetched.queue, 3)
+            args += (wire_text(fetched.job_id), fetched.entry, "")
+        if len(args) > len(self._head):
+            await collect([self._run(_RELEASE, args)])
+        # Jobs that were started and whose replies were lost with a connection.
+        while orphans := await self.recover_orphans(frozenset()):
+            await self.settle([(leased, Released()) for leased in orphans], 0)
+        await collect([self._run(_DEREGISTER, [self.consumer, *self.queues])])
+
+    # Taking
+
+    def take(self, limit: int) -> Awaitable[list[LeasedJob]]:
+        """Start up to `limit` jobs; once per third of a lease, expired leases first (J-34)."""
+        if self._prefetched:
+            prefetched, self._prefetched = self._prefetched[:limit], self._prefetched[limit:]
+            rest = 0 if self._prefetched_all else limit - len(prefetched)
+            return self._joined(prefetched, self._take(rest) if rest else None)
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._reclaim_at_s or self._reader.fetched:
+            return self._take(limit)
+        self._reclaim_at_s = now_s + self.settings.lease_s / 3
+        return self._take_reclaimed(self._reclaim(limit), limit)
+
+    def _take(self, limit: int) -> Awaitable[list[LeasedJob]]:
+        fetched = self._reader.take_fetched()
+        token = _new_token()
+        args = self._take_args(limit, token, behind_read=False)
+        for entry in fetched:
+            args += ("", entry.queue, "")
+            args += (entry.entry, wire_text(entry.job_id), wire_text(entry.task))
+        payloads = {entry.name: entry.payload for entry in fetched}
+        return LazyReply(self._start(_TAKE, args, token), lambda reply: self._read(reply, payloads))
+
+    def _take_args(self, limit: int, token: str, *, behind_read: bool) -> list[Arg]:
+        head = (*self._head, min(limit, _BATCH), token, contract.CONSUMER_PREFIX)
+        count = len(self.queues)
+        args = [*head, *self._unknown, len(self._tasks), count, *self._tasks]
+        if count > 1:
+            self._first_queue = (self._first_queue + 1) % count
+        for at in range(self._first_queue - count, self._first_queue):
+            queue = self.queues[at]
+            args += (queue, self._last[queue].id if behind_read else "")
+        return args
+
+    def _reclaim(self, limit: int) -> Awaitable[Reply]:
+        token = _new_token()
+        terms = settle_args.reclaim_terms(self.settings, late_s=0.0)
+        args = [*self._head, min(limit, _BATCH), token, *terms, _SCAN_LIMIT]
+        args += (settle_args.reconnected(self._connection, self.settings), 0, "only")
+        for queue_and_cursor in self._cursors.items():
+            args += queue_and_cursor
+        return self._start(_RECLAIM, args, token)
+
+    async def _take_reclaimed(self, reply: Awaitable[Reply], limit: int) -> list[LeasedJob]:
+        (answer,) = await collect([reply])
+        cursors, started, dropped, _ = cast(
+            "tuple[list[str], list[Reply], list[Reply], int]", answer
+        )
+        self._cursors.update(zip(cursors[::2], cursors[1::2], strict=True))
+        jobs = self._read_started(started, cast("list[str]", dropped))
+        if any(cursor != "-" for cursor in cursors[1::2]):
+            self.reclaim_soon()
+        if jobs:
+            _log.info("leases of other workers expired: jobs=%d; running them here", len(jobs))
+        if len(jobs) >= limit:
+            return jobs
+        return await self._joined(jobs, self._take(limit - len(jobs)))
+
+    def _joined(
+        self, jobs: list[LeasedJob], rest: Awaitable[list[LeasedJob]] | None
+    ) -> Awaitable[list[LeasedJob]]:
+        """Started jobs, and those of a call in flight. Until all are returned to the worker no
+        listing may return them as well (R-5)."""
+        tokens = [leased.token for leased in jobs]
+        for token in tokens:
+            self._issued(token)
+
+        async def joined() -> list[LeasedJob]:
+            try:
+                return jobs if rest is None else [*jobs, *await rest]
+            finally:
+                self._in_flight.difference_update(tokens)
+
+        return joined()
+
+    def reclaim_soon(self) -> None:
+        """Make the next take reclaim, whenever the last one did."""
+        self._reclaim_at_s = 0.0
+
+    async def _reclaim_if_idle(self) -> None:
+        """Wake a worker that waits with a free slot, so that it reclaims."""
+        self.reclaim_soon()
+        await self._reader.wake_if_idle()
+
+    async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
+        """Jobs that are pending under this consumer and unknown to the worker (J-30)."""
+        token = _new_token()
+        unstarted = [fetched.name for fetched in self._reader.fetched]
+        unstarted += [leased.token for leased in self._prefetched]
+        args = [*self._head, _BATCH, token, round(idle_s * 1000)]
+        args += (len(self.queues), *self.queues, *known, *unstarted)
+        others = set(self._in_flight)
+        listing = self._start(_RECOVER_ORPHANS, args, token)
+        self._listings[token] = others
+        try:
+            (reply,) = await collect([listing])
+        finally:
+            del self._listings[token]
+        awaited = tuple(others)
+        return [
+            leased
+            for leased in self._read_started(*cast("tuple[list[Reply], list[str]]", reply))
+            if leased.token not in known and not leased.token.startswith(awaited)
+        ]
+
+    def _read(self, reply: Reply, payloads: Mapping[str, str] | None = None) -> list[LeasedJob]:
+        """The jobs that a take has started, and which of the queues are paused."""
+        started, dropped, *paused = cast(
+            "tuple[list[Reply], list[str], *tuple[list[str], ...]]", reply
+        )
+        if paused or self._paused:
+            self._pause(paused[0] if paused else ())
+        return self._read_started(started, dropped, payloads)
+
+    def _read_started(
+        self,
+        started: Sequence[Reply],
+        dropped: Sequence[str],
+        payloads: Mapping[str, str] | None = None,
+    ) -> list[LeasedJob]:
+        """The jobs that a script has started; dropped entries are logged."""
+        for at in range(0, len(dropped), 3):
+            reason, entry, job_id = dropped[at : at + 3]
+            if reason == _REFUSED:
+                _log.error("server refused to start a job: job=%s; will retry later", job_id)
+            elif reason == _RETURNED:
+                _log.debug("queue entry returned: entry=%s job=%s", entry, job_id)
+            else:
+                _log.info("queue entry dropped: entry=%s job=%s reason=%s", entry, job_id, reason)
+        jobs = [read_leased(row, payloads or {}) for row in started]
+        # In each queue they are in the order of their entries.
+        several = len(self.queues) > 1
+        for leased in jobs if several else jobs[-1:]:
+            self._note_last(leased.job.source, cast(str, leased.wire))
+        for name in dropped[1::3] if several else dropped[-2:-1]:
+            self._note_last(*split_name(name))
+        return jobs
+
+    def _note_last(self, queue: str, entry: str) -> None:
+        self._last[queue] = max(self._last.get(queue, START), read_position(entry) or START)
+
+    def _pause(self, names: Collection[str]) -> None:
+        """Read no paused queues in the next wait; one in progress ends where needed (`cancels`)."""
+        paused = frozenset(names).intersection(self.queues)
+        if paused != self._paused:
+            self._paused = paused
+            self._reader.pause(paused)
+            _log.info("paused queues: %s", ", ".join(sorted(paused)) or "none")
+
+    def _start(self, verb: Script, args: Sequence[Arg], token: str) -> Awaitable[Reply]:
+        """Run a script that starts jobs under tokens that begin with `token`."""
+        reply = self._run(verb, args)
+        self._issued(token)
+        future = cast("asyncio.Future[Reply]", reply)
+        future.add_done_callback(lambda _: self._in_flight.discard(token))
+        return reply
+
+    def _issued(self, token: str) -> None:
+        self._in_flight.add(token)
+        for others in self._listings.values():
+            others.add(token)
+
+    def _run(self, verb: Script, args: Sequence[Arg]) -> Awaitable[Reply]:
+        try:
+            return self._connection.run(verb, self._declared, args)
+        except ValkeyError as error:  # too many calls are queued already
+            raise backend_unavailable(error) from error
+
+    # Reporting and settling
+
+    def report(self, batch: Sequence[tuple[LeasedJob, Report]]) -> Awaitable[list[ReportAnswer]]:
+        """Append events. A full server drops them and the handlers go on; any other refusal
+        (READONLY, LOADING, MISCONF) is raised, and the caller sends the reports again."""
+        sent: list[tuple[list[int], Awaitable[Reply]]] = []
+        for places, args in settle_args.reports(batch, _BATCH):
+            sent.append((places, self._run(_REPORT, [*self._head, *args])))
+        return self._reported(sent, len(batch))
+
+    async def _reported(
+        self, sent: Sequence[tuple[list[int], Awaitable[Reply]]], count: int
+    ) -> list[ReportAnswer]:
+        answers = [ReportAnswer.DROPPED] * count
+        failure: ValkeyError | None = None
+        for places, reply in sent:
+            try:
+                batch_answers = settle_args.read_reported(await reply)
+            except ValkeyError as error:
+                # J-9: a full server drops events before anything else.
+                if isinstance(error, ServerError) and error.code == _FULL:
+                    _log.warning("server is full: reports=%d error=%s; dropped", len(places), error)
+                else:
+                    failure = error
+                continue
+            for place, answer in zip(places, batch_answers, strict=True):
+                answers[place] = answer
+        if failure is not None:
+            raise backend_unavailable(failure) from failure
+        return answers
+
+    def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int) -> Awaitable[Settled]:
+        """One script per kind of outcome and one for the next jobs, all in one write."""
+        sent: list[tuple[list[int], Awaitable[Reply]]] = []
+        for verb, places, args in settle_args.calls(batch, self.settings, _BATCH):
+            sent.append((places, self._run(verb, [*self._head, *args])))
+        return self._settled(sent, self.take(want) if want > 0 else None, len(batch))
+
+    async def _settled(
+        self,
+        sent: Sequence[tuple[list[int], Awaitable[Reply]]],
+        following: Awaitable[list[LeasedJob]] | None,
+        count: int,
+    ) -> Settled:
+        answers = [SettleAnswer.GONE] * count
+        jobs: list[LeasedJob] = []
+        failure: BackendUnavailable | None = None
+        # All replies are awaited, whatever fails: a reply that is not read is a job forgotten.
+        for places, reply in sent:
+            try:
+                batch_answers = settle_args.read_settled(await reply)
+            except ValkeyError as error:
+                failure = backend_unavailable(error)
+                continue
+            for place, answer in zip(places, batch_answers, strict=True):
+                answers[place] = answer
+        if following is not None:
+            try:
+                jobs = await following
+            except BackendUnavailable as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        return Settled(answers, jobs)
+
+    # Leases, cancellation, maintenance
+
+    async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
+        """Renew leases on the connection of the event loop."""
+        calls = [self._run(RENEW_LEASE, args) for args in renew_args(self.consumer, batch)]
+        return [answer for reply in await collect(calls) for answer in read_renewed(reply)]
+
+    def lease_renewer(self) -> StreamsLeaseRenewer:
+        """Renews leases from a thread."""
+        config = self._connection.config
+        return StreamsLeaseRenewer(config, self.settings, self.consumer, self._registration)
+
+    async def cancels(self) -> AsyncIterator[CancelRequest]:
+        """Tokens as they are published; `renew` also answers requests that were missed here."""
+        try:
+            async with self._connection.subscribe(self.keys.control) as messages:
+                async for message in messages:
+                    if message is None:
+                        continue
+                    if message[1] == contract.QUEUES_CHANGED:
+                        await self._read_paused()
+                    else:
+                        yield CancelRequest(Token(message[1]))
+        except ValkeyError as error:
+            raise backend_unavailable(error) from error
+
+    async def _read_paused(self) -> None:
+        """J-53: a queue was paused or resumed: a wait in progress is to read the others."""
+        reply = await self._connection.call("SMEMBERS", self.keys.paused)
+        self._pause(cast("Collection[str]", reply))
+        await self._reader.wake_if_idle()
+
+    def maintenance(self) -> Sequence[MaintenanceTask]:
+        """The maintenance tasks of all queues."""
+        return self._maintenance.all()
+
+
+def _entry_name(leased: LeasedJob) -> str:
+    return entry_name(leased.job.source, cast(str, leased.wire))

@@ -1,0 +1,50 @@
+"""The Streams wire in a gateway: routes, live events, maintenance."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+from jobwire.gateway.feature import Feature
+from jobwire.job.errors import BackendUnavailable
+from jobwire.log import component
+from jobwire.maintenance import Maintenance
+from jobwire.systems.backends import START_TIMEOUT_S
+from jobwire.systems.jobs.contract import StreamsKeys
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.follow import Follower
+from jobwire.systems.jobs.http import feature
+from jobwire.systems.jobs.schema_documents import task_definitions
+from jobwire.systems.jobs.scripts import SCRIPTS
+from jobwire.systems.jobs.system import jobs_settings
+from jobwire.systems.system import GatewayContext
+
+_log = component("gateway")
+
+
+async def _make_group(engine: StreamsEngine) -> None:
+    """Create the group for foreign workers, which may expect it (J-30)."""
+    try:
+        await engine.make_groups()
+    except BackendUnavailable as error:
+        _log.warning("consumer group not created: %s; the first worker creates it", error.detail)
+
+
+@contextlib.asynccontextmanager
+async def jobs_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
+    """The feature; while it is open, events are followed and maintenance runs (J-41)."""
+    connection, jobs = context.backends.valkey, jobs_settings(context.settings)
+    await connection.load_scripts(SCRIPTS.values())
+    follower = Follower(StreamsKeys(jobs.key_prefix))
+    engine = StreamsEngine(connection, jobs)
+    await _make_group(engine)
+    following = follower.running(
+        connection.config, connection.name, connect_timeout_s=START_TIMEOUT_S
+    )
+    async with following, Maintenance(engine.maintenance()).running():
+        yield feature(
+            connection,
+            jobs,
+            follower,
+            context.streams,
+            task_definitions(),
+            context.settings.gateway,
+        )

@@ -1,0 +1,133 @@
+"""Live events of many jobs for many readers, over one connection (J-15, J-17).
+
+The gateway has one. Delivery, gaps and slow readers are `valkey.stream_follower`'s.
+
+A foreign worker may end a job without its terminal event. The status of a job without new events is
+read periodically; once it is terminal, the event may follow within `_GRACE_S`, then readers get a
+gap and the end. The events of a job that does not exist end too.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from typing import Final, cast
+
+from jobwire.job.messages import JobId
+from jobwire.systems.jobs.contract import EVENTS_SUFFIX, TERMINAL_EVENTS, Field, StreamsKeys
+from jobwire.systems.jobs.events import StreamEvent, read_events
+from jobwire.valkey import Config, Reply, ValkeyError
+from jobwire.valkey.stream_follower import StreamFollower
+from jobwire.valkey.stream_ids import START, Position
+from jobwire.valkey.stream_subscriptions import EventReader, Rules
+
+_GRACE_S: Final = 5.0
+"""How long the terminal event may follow the terminal status: a foreign worker writes it second."""
+
+
+class Follower:
+    """`async with follower.running(config):` around everything that subscribes."""
+
+    def __init__(self, keys: StreamsKeys) -> None:
+        self._keys = keys
+        self._streams = StreamFollower[StreamEvent](
+            Rules(read=read_events),
+            on_empty=self._check_exists,
+            on_quiet=self._check_status,
+            on_other=self._job_changed,
+            until_overdue=lambda end: asyncio.get_running_loop().call_later(_GRACE_S, end),
+        )
+
+    @property
+    def followed(self) -> int:
+        """How many jobs have subscriptions."""
+        return self._streams.followed
+
+    def running(
+        self, config: Config | str, name: str = "jobwire", *, connect_timeout_s: float = 0.0
+    ) -> AbstractAsyncContextManager[None]:
+        """Follow inside the block; at its end all waiters are released."""
+        name = f"{name}-follow"
+        return self._streams.running(config, name, connect_timeout_s=connect_timeout_s)
+
+    def watch(
+        self,
+        job_id: JobId,
+        reader: EventReader[StreamEvent],
+        after: Position = START,
+        *,
+        finished: bool = False,
+    ) -> Callable[[], None]:
+        """Send every event after a position to `reader`; call the result to unsubscribe.
+
+        `finished`: the job's hash has a terminal status.
+        """
+        return self._streams.watch(self._keys.events(job_id), reader, after, finished=finished)
+
+    async def until_ended(self, job_id: JobId, timeout_s: float) -> None:
+        """Return when the job has ended, after the timeout, or when this process stops."""
+        # From the last event on: a waiter for the end need not read the earlier ones.
+        key = self._keys.events(job_id)
+        try:
+            last = await self._streams.last(key)
+        except ValkeyError:
+            return  # the caller reads the job next, and gets the error there
+        if last is not None and last.is_terminal:
+            return
+        after = last.position if last is not None else START
+        # The end may be among lost events: the caller reads the job.
+        with self._streams.waiting(key, _no_value, after, until_gap=True) as ended:
+            await asyncio.wait([ended], timeout=timeout_s)
+
+    async def is_last(self, job_id: JobId, position: Position) -> bool:
+        """Whether the event at this position is the terminal one; ValkeyError if unknown."""
+        last = await self._streams.last(self._keys.events(job_id))
+        return last is not None and last.is_terminal and last.position == position
+
+    def release_waiters(self) -> None:
+        """Release all callers of `until_ended`: this process stops."""
+        self._streams.release_waiters()
+
+    # Jobs that end without a terminal event
+
+    def _job_changed(self, job_key: str) -> None:
+        self._streams.check_again(job_key + EVENTS_SUFFIX)
+
+    def _check_status(self, key: str) -> None:
+        """Read the status of a job without new events: a foreign worker may have ended it without
+        its event. The read arms the tracking of the hash, so a quiet job is read once, and again
+        only after a change."""
+        try:
+            reply = self._streams.connection.call("HGET", _job_key(key), Field.STATUS.value)
+        except ValkeyError:
+            self._streams.check_again(key)
+        else:
+            status = cast("asyncio.Future[Reply]", reply)
+            status.add_done_callback(partial(self._status_read, key))
+
+    def _status_read(self, key: str, status: "asyncio.Future[Reply]") -> None:
+        if status.cancelled() or status.exception() is not None:
+            self._streams.check_again(key)
+        elif status.result() in TERMINAL_EVENTS:
+            self._streams.finish(key)
+
+    # Jobs that do not exist
+
+    def _check_exists(self, key: str) -> None:
+        """No events: either none were written yet, or the job is gone."""
+        with suppress(ValkeyError):
+            reply = self._streams.connection.call("EXISTS", _job_key(key))
+            count = cast("asyncio.Future[Reply]", reply)
+            count.add_done_callback(partial(self._existence_read, key))
+
+    def _existence_read(self, key: str, count: "asyncio.Future[Reply]") -> None:
+        if not count.cancelled() and count.exception() is None and count.result() == 0:
+            self._streams.end(key)
+
+
+def _job_key(events_key: str) -> str:
+    return events_key.removesuffix(EVENTS_SUFFIX)
+
+
+def _no_value(_: StreamEvent) -> None:
+    """Only the end of the stream counts."""

@@ -1,0 +1,93 @@
+"""The Streams wire over HTTP: the feature that the gateway mounts (J-10 … J-19, O-11).
+
+The operations, their types and their problems are in `api/jobs.py`, `api/fleet.py` and
+`api/openai.py`.
+
+    request_parser      headers, query and body of a request, parsed strictly
+    answers             jobs as answers
+    jobs                submit, batch, get: the routes that are called most
+    payload_check       payloads against the workers' schemas
+    job_management      list, cancel, retry
+    event_routes        live events
+    queues              list, pause, resume, purge queues
+    fleet               tasks, cron entries, the load
+    operator_view       this system in /v1/overview and the other routes of all systems
+    wire                the keys of a job, as they are on the server
+    openai              OpenAI-compatible routes in front of the tasks `chat` and `embed`
+    openai_translation  OpenAI's requests as payloads, results as its answers
+
+`wiring` calls `feature` and passes the result to the gateway. Of the packages of this wire, only
+this one imports the gateway.
+"""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from jobwire.gateway.feature import Feature
+from jobwire.gateway.limits import RequestRate
+from jobwire.gateway.settings import GatewaySettings
+from jobwire.gateway.streams import Streams
+from jobwire.job.messages import TaskDefinition
+from jobwire.systems.jobs.follow import Follower
+from jobwire.systems.jobs.http import fleet, wire
+from jobwire.systems.jobs.http.event_routes import EventRoutes
+from jobwire.systems.jobs.http.job_management import JobManagement
+from jobwire.systems.jobs.http.jobs import JobRoutes
+from jobwire.systems.jobs.http.openai import OpenAiRoutes
+from jobwire.systems.jobs.http.operator_view import StreamsView
+from jobwire.systems.jobs.http.payload_check import PayloadCheck
+from jobwire.systems.jobs.http.queues import QueueRoutes
+from jobwire.systems.jobs.memory import ServerMemory
+from jobwire.systems.jobs.metrics import StreamsMetrics
+from jobwire.systems.jobs.queue import StreamsQueue
+from jobwire.systems.jobs.queue_admin import QueueAdmin
+from jobwire.systems.jobs.registry import WorkerRegistry
+from jobwire.systems.jobs.settings import StreamsSettings
+from jobwire.valkey import Connection
+
+
+def feature(
+    connection: Connection,
+    settings: StreamsSettings,
+    follower: Follower,
+    streams: Streams,
+    tasks: Sequence[TaskDefinition] = (),
+    gateway: GatewaySettings = GatewaySettings(),  # noqa: B008 - frozen
+) -> Feature:
+    """The routes of jobs, over a shared connection and a running follower.
+
+    `tasks` are the contract's tasks with known payloads. If `gateway` has keys of several tenants,
+    each tenant is limited (J-57).
+    """
+    if gateway.several_tenants:
+        settings = settings.bounded()
+    queue = StreamsQueue(connection, settings)
+    registry = WorkerRegistry(connection, settings, tasks)
+    rate = RequestRate(gateway.effective_submit_rate, time.monotonic)
+    payloads = PayloadCheck(registry) if settings.check_payloads else None
+    jobs = JobRoutes(queue, follower, registry, rate, ServerMemory(connection), payloads)
+    admin = QueueAdmin(connection, settings)
+    queues = QueueRoutes(
+        connection,
+        queue.keys,
+        registry,
+        admin,
+        several_tenants=gateway.several_tenants,
+    )
+    streams.at_stop(follower.release_waiters)
+    return Feature(
+        name="jobs",
+        routes=[
+            *jobs.routes(),
+            *JobManagement(queue, jobs).routes(),
+            *EventRoutes(queue, follower, streams).routes(),
+            *queues.routes(),
+            *fleet.routes(registry, connection, queue.keys),
+            wire.route(connection, queue.keys),
+            *OpenAiRoutes(jobs, queue, follower, streams).routes(),
+        ],
+        remote_health=partial(fleet.missing_requirements, registry),
+        view=StreamsView(connection, queue, registry),
+        scrape=StreamsMetrics(connection, queue.keys, registry, admin, follower).read,
+    )

@@ -1,0 +1,123 @@
+"""Jobs as answers: from the wire's records to the types of `api/jobs.py`. Pure.
+
+JSON of callers and handlers (payload, result, error) is passed byte for byte.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, structs
+
+from jobwire.api import jobs as api
+from jobwire.job.messages import JobRequest, Submitted
+from jobwire.systems.jobs.codec import Record, json_or_text, readable
+from jobwire.systems.jobs.contract import DEFAULT_QUEUE, RAW, Status
+
+_NULL: Final = Raw(b"null")
+_QUEUED: Final = Status.QUEUED.value
+_HIDDEN: Final[Any] = UNSET
+"""The value of a member that is left out of the response."""
+
+
+class _Job(api.JobBody, frozen=True, kw_only=True):
+    """Without an exception by default: a call with more arguments than `new_job` has is slower."""
+
+    exception_type: str | None = _HIDDEN
+    exception_message: str | None = _HIDDEN
+    traceback: str | None = _HIDDEN
+
+
+def job(record: Record) -> api.JobBody:
+    """A job for the response; invalid JSON of other programs is shown as text."""
+    return _Job(
+        job_id=readable(record.job_id),
+        task=readable(record.task),
+        status=record.status.value,
+        payload=_object(record.payload_json),
+        result=_json(record.result_json),
+        error=_json(record.error_json),
+        created_ts=record.created_ms,
+        started_ts=record.started_ms,
+        updated_ts=record.updated_ms,
+        ttl_s=record.ttl_s,
+        attempt=record.attempt,
+        max_attempts=record.max_attempts,
+        timeout_s=record.timeout_s,
+        worker=readable(record.worker) if record.worker else None,
+        progress=_json(record.progress_json),
+        cancel_ts=record.cancel_ms,
+        due_ts=record.due_ms,
+        retry_of=readable(record.retry_of) if record.retry_of else None,
+        queue=readable(record.queue),
+        exception_type=readable(record.exception_type) if record.exception_type else _HIDDEN,
+        exception_message=readable(record.exception_message)
+        if record.exception_message
+        else _HIDDEN,
+        traceback=readable(record.traceback) if record.traceback else _HIDDEN,
+    )
+
+
+def new_job(job_request: JobRequest, made: Submitted, ttl_s: int) -> api.JobBody:
+    """A job that was just submitted."""
+    return _Job(
+        job_id=made.job_id,
+        task=job_request.task,
+        status=_QUEUED,
+        payload=Raw(job_request.payload_json.encode()),
+        result=_NULL,
+        error=_NULL,
+        created_ts=made.created_ms,
+        updated_ts=made.created_ms,
+        ttl_s=ttl_s,
+        max_attempts=job_request.max_attempts,
+        timeout_s=job_request.timeout_s,
+        progress=_NULL,
+        retry_of=job_request.retry_of,
+        queue=job_request.queue or DEFAULT_QUEUE,
+    )
+
+
+def without_content(job: api.JobBody) -> api.JobBody:
+    """The job for a key without the scope `read`: no data of caller or handler."""
+    return structs.replace(
+        without_exception(job), payload=UNSET, result=UNSET, error=UNSET, progress=UNSET
+    )
+
+
+def without_exception(job: api.JobBody) -> api.JobBody:
+    """The job for a key without the scope `admin`: an exception may quote secrets (J-55)."""
+    if job.traceback is _HIDDEN and job.exception_type is _HIDDEN:
+        return job
+    return structs.replace(job, exception_type=UNSET, exception_message=UNSET, traceback=UNSET)
+
+
+def line(record: Record) -> api.JobLineBody:
+    """A job for a list."""
+    return api.JobLineBody(
+        job_id=readable(record.job_id),
+        task=readable(record.task),
+        status=record.status.value,
+        error=_json(record.error_json),
+        created_ts=record.created_ms,
+        started_ts=record.started_ms,
+        updated_ts=record.updated_ms,
+        attempt=record.attempt,
+        worker=readable(record.worker) or None,
+        progress=_json(record.progress_json),
+        cancel_ts=record.cancel_ms,
+        due_ts=record.due_ms,
+        retry_of=readable(record.retry_of) or None,
+        queue=readable(record.queue),
+    )
+
+
+def _json(text: str) -> Raw:
+    return Raw(json_or_text(text)) if text else _NULL
+
+
+def _object(text: str) -> Raw:
+    """J-38: the payload, or `{"_raw": text}` if it is not an object."""
+    raw = json_or_text(text)
+    if raw.lstrip(b" \t\r\n").startswith(b"{"):
+        return Raw(raw)
+    return Raw(msgspec.json.encode({RAW: readable(text)}))

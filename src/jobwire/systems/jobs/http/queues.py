@@ -1,0 +1,99 @@
+"""Queues over HTTP: list, pause, resume, purge (J-53).
+
+Every key with the scope `read` sees all queues. Changing one needs the scope `admin`; a queue is
+shared by all tenants, so with keys of several tenants only one of the tenant `*` may pause, and a
+purge of another key cancels the jobs of its own tenant.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from jobwire.api import job_queues as api
+from jobwire.api.problems import FORBIDDEN
+from jobwire.gateway import tenants
+from jobwire.gateway.problems import Problem
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.route import Route, serve
+from jobwire.gateway.settings import ALL_TENANTS
+from jobwire.systems.jobs.contract import DEFAULT_QUEUE, QUEUE_NAME, StreamsKeys
+from jobwire.systems.jobs.depth import depth
+from jobwire.systems.jobs.queue_admin import QueueAdmin
+from jobwire.systems.jobs.registry import WorkerRegistry
+from jobwire.valkey import Connection
+
+_FOREIGN: Final = "workers of other programs that read this queue do not stop"
+
+
+class QueueRoutes:
+    def __init__(
+        self,
+        connection: Connection,
+        keys: StreamsKeys,
+        registry: WorkerRegistry,
+        admin: QueueAdmin,
+        *,
+        several_tenants: bool,
+    ) -> None:
+        self._connection = connection
+        self._keys = keys
+        self._registry = registry
+        self._admin = admin
+        self._several_tenants = several_tenants
+
+    def routes(self) -> Sequence[Route]:
+        return [
+            serve(api.LIST, self.list),
+            serve(api.PAUSE, self.pause),
+            serve(api.RESUME, self.resume),
+            serve(api.PURGE, self.purge),
+        ]
+
+    async def list(self, _request: HttpRequest) -> api.JobQueues:
+        names = await self._registry.queue_names()
+        paused = await self._admin.paused()
+        now = await depth(self._connection, self._keys, names)
+        workers = [worker for worker in await self._registry.workers() if worker.ours]
+        listed = [
+            api.JobQueueBody(
+                name=queue.name,
+                paused=queue.name in paused,
+                waiting=queue.waiting,
+                running=queue.running,
+                oldest_waiting_ms=queue.oldest_waiting_ms,
+                workers=sum(queue.name in worker.queues for worker in workers),
+            )
+            for queue in now.queues
+        ]
+        return api.JobQueues(listed)
+
+    async def pause(self, request: HttpRequest, queue: str) -> api.PauseAnswerBody:
+        self._check_all_tenants(request)
+        if not _is_name(queue) or not await self._admin.pause(queue):
+            raise Problem(api.QUEUE_NOT_FOUND)
+        warning = _FOREIGN if queue == DEFAULT_QUEUE else None
+        return api.PauseAnswerBody(queue, True, warning)
+
+    async def resume(self, request: HttpRequest, queue: str) -> api.PauseAnswerBody:
+        self._check_all_tenants(request)
+        if not _is_name(queue) or not await self._admin.resume(queue):
+            raise Problem(api.QUEUE_NOT_FOUND)
+        return api.PauseAnswerBody(queue, False, None)
+
+    async def purge(self, request: HttpRequest, queue: str) -> api.PurgeAnswerBody:
+        owner = "" if self._is_for_all(request) else tenants.own_tenant(request)
+        canceled = await self._admin.purge(queue, owner) if _is_name(queue) else None
+        if canceled is None:
+            raise Problem(api.QUEUE_NOT_FOUND)
+        return api.PurgeAnswerBody(queue, canceled)
+
+    def _is_for_all(self, request: HttpRequest) -> bool:
+        return not self._several_tenants or request.principal.tenant == ALL_TENANTS
+
+    def _check_all_tenants(self, request: HttpRequest) -> None:
+        if not self._is_for_all(request):
+            detail = "a queue is shared by all tenants: only a key of the tenant '*' may pause it"
+            raise Problem(FORBIDDEN, detail)
+
+
+def _is_name(queue: str) -> bool:
+    return QUEUE_NAME.fullmatch(queue) is not None

@@ -1,0 +1,209 @@
+"""Maintenance tasks of the Streams wire, for every process of ours (J-41).
+
+The engine returns them to the maintenance loop. Each run of a task is one bounded script, guarded
+so that the fleet runs it once per period; cursors are kept from run to run. Nothing here loops.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final, cast
+
+from jobwire.job.engine import MaintenanceResult, MaintenanceTask
+from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.contract import StreamsKeys
+from jobwire.systems.jobs.registration import Registration
+from jobwire.systems.jobs.replies import collect, pairs, wire_text
+from jobwire.systems.jobs.scripts import SCRIPTS
+from jobwire.systems.jobs.settings import StreamsSettings
+from jobwire.systems.jobs.settle_args import reclaim_terms, reconnected
+from jobwire.valkey import Arg, Connection, Reply
+
+_log = logging.getLogger("jobwire.streams")
+
+_SCAN_LIMIT: Final = 100
+_PROMOTE_S: Final = 0.1
+_EXTEND_TTL_S: Final = 0.25
+_INDEX_FOREIGN_S: Final = 1.0
+_JANITOR_S: Final = 5.0
+_CLOCK_S: Final = 1.0
+_FORGET_TASKS_S: Final = 3600.0
+_CONSUMER_IDLE_S: Final = 3600.0
+"""How long a consumer of ours must be idle before it is removed."""
+_GUARDED: Final = ["guarded"]
+_MAX_CURSORS: Final = 1_000
+
+
+class StreamsMaintenance:
+    def __init__(
+        self,
+        connection: Connection,
+        settings: StreamsSettings,
+        consumer: str,
+        registration: Registration,
+        wake_idle: Callable[[], Awaitable[None]],
+        pause: Callable[[Collection[str]], None],
+    ) -> None:
+        """`pause` is called with the names of all paused queues at each heartbeat."""
+        self._pause = pause
+        self._connection = connection
+        self._settings = settings
+        self._consumer = consumer
+        self._registration = registration
+        self._wake_idle = wake_idle
+        self._declared = (StreamsKeys(settings.key_prefix).queue,)
+        self._limits: tuple[Arg, ...] = (settings.job_ttl_s, settings.max_events)
+        self._unfinished: set[str] = set()
+        self._cursors: dict[str, dict[str, str]] = {}
+        """Task → the queues that a round has not finished, and their cursors."""
+        self._indexed: dict[str, str] = {}
+        """Queue → the last entry that was looked at."""
+        self._reconcile_cursor = self._prune_cursor = self._tasks_cursor = "0"
+        self._prune_tenant = ""
+
+    def all(self) -> list[MaintenanceTask]:
+        settings = self._settings
+        tasks = [
+            MaintenanceTask("promote", _PROMOTE_S, self._promote),
+            MaintenanceTask("extend_ttl", _EXTEND_TTL_S, self._extend_ttl),
+            MaintenanceTask("index_foreign", _INDEX_FOREIGN_S, self._index_foreign),
+            MaintenanceTask("clock", _CLOCK_S, self._clock),
+            MaintenanceTask("reclaim", settings.lease_s / 4, self._reclaim),
+            MaintenanceTask("janitor", _JANITOR_S, self._janitor),
+            MaintenanceTask("reconcile", settings.lease_s, self._reconcile),
+            MaintenanceTask("forget_tasks", _FORGET_TASKS_S, self._forget_tasks),
+        ]
+        if self._registration.is_filled:
+            tasks.append(MaintenanceTask("heartbeat", settings.heartbeat_s, self.heartbeat))
+        return tasks
+
+    async def heartbeat(self) -> MaintenanceResult:
+        """Write this worker's registration, unless it was withdrawn."""
+        if self._registration.is_filled:
+            self._registration.check_requirements()
+            reply = await self._run("heartbeat", self._registration.arguments())
+            self._registration.written()
+            self._pause(cast("list[str]", reply)[1:])
+        return MaintenanceResult(1)
+
+    # Once per period for the whole fleet
+
+    async def _promote(self) -> MaintenanceResult:
+        moved, more = cast(
+            "tuple[int, int]", await self._run("promote", [*self._limits, _SCAN_LIMIT])
+        )
+        return MaintenanceResult(moved, more == 1)
+
+    async def _extend_ttl(self) -> MaintenanceResult | None:
+        # Half of the shortest lifetime is little more than a period: begin earlier.
+        ahead_ms = round(2000 * _EXTEND_TTL_S)
+        args = [*self._limits, self._consumer, ahead_ms, 5 * _SCAN_LIMIT]
+        reply = await self._guarded("extend_ttl", _EXTEND_TTL_S, args)
+        if reply is None:
+            return None
+        extended, more = cast("tuple[int, int]", reply)
+        return self._result("extend_ttl", extended, more == 1)
+
+    async def _index_foreign(self) -> MaintenanceResult | None:
+        args = [*self._limits, self._consumer, 5 * _SCAN_LIMIT]
+        if len(self._indexed) > _MAX_CURSORS:
+            self._indexed.clear()  # queues come and go: begin again
+        cursors = [text for pair in self._indexed.items() for text in pair]
+        reply = await self._guarded("index_foreign", _INDEX_FOREIGN_S, args, cursors)
+        if reply is None:
+            return None
+        flat, found, more = cast("tuple[list[str], int, int]", reply)
+        self._indexed.update(pairs(flat))
+        return self._result("index_foreign", found, more == 1)
+
+    async def _clock(self) -> MaintenanceResult | None:
+        lease_ms = round(self._settings.lease_s * 1000)
+        args = [self._consumer, lease_ms, contract.CLOCK_TTL_S * 1000, 5 * _SCAN_LIMIT]
+        reply = await self._guarded("clock", _CLOCK_S, args, self._unfinished_queues("clock"))
+        if reply is None:
+            return None
+        cursors, moved = cast("tuple[list[str], int]", reply)
+        if moved:
+            _log.warning("server clock was set back: leases=%d; restarted", moved)
+        return self._queues_result("clock", moved, cursors)
+
+    async def _reclaim(self) -> MaintenanceResult | None:
+        """Requeue jobs that no worker of ours has reclaimed within another lease. A worker that
+        waits with a free slot is woken one lease earlier, and reclaims them itself."""
+        settings = self._settings
+        await self._wake_idle()
+        terms = reclaim_terms(settings, late_s=settings.lease_s)
+        args = [*self._limits, self._consumer, 0, "", *terms, _SCAN_LIMIT]
+        args.append(reconnected(self._connection, settings))
+        rest = ["first", *self._unfinished_queues("reclaim")]
+        reply = await self._guarded("reclaim", settings.lease_s / 4, args, rest)
+        if reply is None:
+            return None
+        cursors, _, _, moved = cast("tuple[list[str], list[str], list[str], int]", reply)
+        if moved:
+            _log.warning("leases expired: jobs=%d; requeued or ended", moved)
+        return self._queues_result("reclaim", moved, cursors)
+
+    async def _janitor(self) -> MaintenanceResult | None:
+        args = [self._consumer, contract.CONSUMER_PREFIX, round(_CONSUMER_IDLE_S * 1000)]
+        args.append(2 * _SCAN_LIMIT)
+        reply = await self._guarded("janitor", _JANITOR_S, args, self._unfinished_queues("janitor"))
+        if reply is None:
+            return None
+        cursors, removed = cast("tuple[list[str], int]", reply)
+        pruned = await self._prune()
+        result = self._queues_result("janitor", removed + pruned, cursors)
+        return self._result("janitor", result.done, result.more or self._prune_cursor != "0")
+
+    async def _prune(self) -> int:
+        args = [wire_text(self._prune_tenant), self._prune_cursor, 5 * _SCAN_LIMIT]
+        reply = await self._run("prune", args)
+        self._prune_cursor, pruned, self._prune_tenant = cast("tuple[str, int, str]", reply)
+        return pruned
+
+    async def _reconcile(self) -> MaintenanceResult | None:
+        settings = self._settings
+        _, lease_ms, foreign_ms, _, max_deliveries = reclaim_terms(settings, late_s=0.0)
+        args = [*self._limits, self._consumer, lease_ms, foreign_ms, max_deliveries]
+        reply = await self._guarded(
+            "reconcile", settings.lease_s, [*args, self._reconcile_cursor, 2 * _SCAN_LIMIT]
+        )
+        if reply is None:
+            return None
+        self._reconcile_cursor, moved = cast("tuple[str, int]", reply)
+        if moved:
+            _log.warning("jobs without a queue entry: jobs=%d; requeued or ended", moved)
+        return self._result("reconcile", moved, self._reconcile_cursor != "0")
+
+    async def _forget_tasks(self) -> MaintenanceResult | None:
+        args = [self._consumer, contract.TASK_MEMORY_S * 1000, self._tasks_cursor, _SCAN_LIMIT]
+        reply = await self._guarded("forget_tasks", _FORGET_TASKS_S, args)
+        if reply is None:
+            return None
+        self._tasks_cursor, removed = cast("tuple[str, int]", reply)
+        return self._result("forget_tasks", removed, self._tasks_cursor != "0")
+
+    def _result(self, task: str, done: int, more: bool) -> MaintenanceResult:
+        # This process finishes a round that it began; only the beginning of a round is guarded.
+        (self._unfinished.add if more else self._unfinished.discard)(task)
+        return MaintenanceResult(done, more)
+
+    def _unfinished_queues(self, task: str) -> list[str]:
+        """Arguments of a script: queues and their cursors."""
+        return [text for pair in self._cursors.get(task, {}).items() for text in pair]
+
+    def _queues_result(self, task: str, done: int, cursors: Sequence[str]) -> MaintenanceResult:
+        found = pairs(cursors)
+        self._cursors[task] = {queue: cursor for queue, cursor in found.items() if cursor != "-"}
+        return self._result(task, done, bool(self._cursors[task]))
+
+    async def _guarded(
+        self, task: str, period_s: float, args: Sequence[Arg], rest: Sequence[Arg] = ()
+    ) -> Reply:
+        """Run the script of a task; `rest` are its arguments behind the period."""
+        period_ms = 0 if task in self._unfinished else max(1, round(period_s * 1000))
+        reply = await self._run(task, [*args, period_ms, *rest])
+        return None if reply == _GUARDED else reply
+
+    async def _run(self, name: str, args: Sequence[Arg]) -> Reply:
+        (reply,) = await collect([self._connection.run(SCRIPTS[name], self._declared, args)])
+        return reply

@@ -1,0 +1,254 @@
+"""The producer's side of the Streams wire: submit, read, list, cancel.
+
+The gateway and producers have one each, over a shared connection. It implements the `JobQueue`
+protocol: calls are sent in their order and within this turn of the event loop. It checks payloads
+and lifetimes, not whether a task exists: that is up to its caller.
+"""
+
+import contextlib
+from collections.abc import Awaitable, Sequence
+from typing import Final, NamedTuple, cast
+
+from jobwire.job.errors import BackendUnavailable, ContractError, RefusedError
+from jobwire.job.ids import new_job_id, new_job_ids
+from jobwire.job.messages import (
+    CancelOutcome,
+    JobId,
+    JobRequest,
+    SubmitAnswer,
+)
+from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.codec import Record, read_record, read_status
+from jobwire.systems.jobs.contract import Extra, Field, Status, StreamsKeys
+from jobwire.systems.jobs.payload import check_payload
+from jobwire.systems.jobs.replies import LazyReply
+from jobwire.systems.jobs.scripts import script
+from jobwire.systems.jobs.settings import StreamsSettings
+from jobwire.systems.jobs.submit_batcher import submit_batcher
+from jobwire.valkey import Arg, Connection, Reply
+
+_CANCEL: Final = script("cancel")
+_LIST: Final = script("list")
+
+_MAX_SCANNED: Final = 1_000
+_STATUS_AND_TENANT: Final = (Field.JOB_ID, Field.STATUS, Extra.TENANT)
+_FILTERED: Final = (Field.STATUS, Field.TASK)
+_LISTED: Final = (
+    Field.JOB_ID,
+    Field.ERROR,
+    Field.CREATED_TS,
+    Field.UPDATED_TS,
+    Field.TTL_S,
+    Extra.ATTEMPT,
+    Extra.WORKER,
+    Extra.STARTED_TS,
+    Extra.CANCEL_TS,
+    Extra.PROGRESS,
+    Extra.RETRY_OF,
+    Extra.QUEUE,
+)
+"""Fields of a job in a list: none that may be large."""
+
+
+_COUNT: Final = 10
+"""Arguments of a job without extra fields, for the submit script."""
+
+
+class StatusAndTenant(NamedTuple):
+    """A job's status and tenant."""
+
+    status: Status
+    tenant: str
+
+
+class Selection(NamedTuple):
+    """Which jobs a list shows; empty and None select all."""
+
+    status: str = ""
+    task: str = ""
+    text: str = ""
+    """A part of the id or of the task, in any case."""
+    delayed: bool | None = None
+    """Whether a waiting job must be delayed, or must not."""
+
+
+class QueuePage(NamedTuple):
+    """One page of a list; `cursor` is where the next one begins, empty after the last."""
+
+    records: list[Record]
+    scanned: int
+    total: int
+    cursor: str
+
+
+class StreamsQueue:
+    def __init__(self, connection: Connection, settings: StreamsSettings | None = None) -> None:
+        self.settings = settings or StreamsSettings()
+        self.keys = StreamsKeys(self.settings.key_prefix)
+        self._connection = connection
+        self._declared = (self.keys.queue,)
+        limits = (
+            self.settings.max_queue,
+            self.settings.tenant_max_open,
+            self.settings.tenant_max_retained,
+        )
+        self._batcher = submit_batcher(connection, self.keys.queue, limits)
+
+    def submit(self, request: JobRequest) -> Awaitable[SubmitAnswer]:
+        """Create a job; RefusedError for a payload that the wire forbids."""
+        check_payload(request.payload_json)
+        return self.submit_checked(request)
+
+    def submit_many(self, requests: Sequence[JobRequest]) -> Awaitable[list[SubmitAnswer]]:
+        """Create many jobs in one round trip; RefusedError, and no job, if one is refused."""
+        for request in requests:
+            check_payload(request.payload_json)
+        return _all(self.submit_many_checked(requests))
+
+    def submit_checked(self, request: JobRequest) -> Awaitable[SubmitAnswer]:
+        """The same for a caller that has run `check_payload` itself, on the bytes as received."""
+        return self._submit(request, request.job_id or new_job_id())
+
+    def submit_many_checked(self, requests: Sequence[JobRequest]) -> list[Awaitable[SubmitAnswer]]:
+        """The same for many, each with its own answer."""
+        ids = new_job_ids(len(requests))
+        return [
+            self._submit(request, request.job_id or job_id)
+            for request, job_id in zip(requests, ids, strict=True)
+        ]
+
+    def _submit(self, request: JobRequest, job_id: JobId) -> Awaitable[SubmitAnswer]:
+        job = _job_args(request, job_id, self.settings)
+        return self._batcher.add(job, len(request.payload_json))
+
+    def _sent(self) -> Connection:
+        """The connection, for calls that must not overtake a submission."""
+        self._batcher.send()
+        return self._connection
+
+    def record(self, job_id: JobId) -> Awaitable[Record | None]:
+        """The job with all fields of the wire, or None."""
+        return LazyReply(self._sent().call("HGETALL", self.keys.job(job_id)), read_record)
+
+    def status_and_tenant(self, job_id: JobId) -> Awaitable[StatusAndTenant | None]:
+        """A job's status and tenant, without reading large fields; or None."""
+        call = self._sent().call("HMGET", self.keys.job(job_id), *_STATUS_AND_TENANT)
+        return LazyReply(call, _read_status_and_tenant)
+
+    def page(
+        self, tenant: str, limit: int, selection: Selection | None = None, *, cursor: str = ""
+    ) -> Awaitable[QueuePage]:
+        """A tenant's jobs, newest first, from where the previous page ended (J-14)."""
+        chosen = selection or Selection()
+        delayed = "" if chosen.delayed is None else int(chosen.delayed)
+        before_ms, _, before_id = cursor.partition("-")
+        filters = (tenant, chosen.status, chosen.task, chosen.text, delayed)
+        args = (*filters, limit, _MAX_SCANNED, before_ms, before_id, *_LISTED)
+        return LazyReply(self._sent().run(_LIST, self._declared, args), _read_page)
+
+    def due_ms(self, job_id: JobId) -> Awaitable[int | None]:
+        """When a delayed job is due; None for any other job."""
+        return LazyReply(self._sent().call("ZSCORE", self.keys.delayed, job_id), _read_due)
+
+    def job_of_key(self, tenant: str, key: str) -> Awaitable[str | None]:
+        """The id of the job that was submitted with an idempotency key, or None."""
+        name = contract.idempotency_name(tenant, key)
+        return LazyReply(self._sent().call("GET", self.keys.idempotency(name)), _read_text)
+
+    def cancel(self, job_id: JobId) -> Awaitable[CancelOutcome]:
+        """End the job if it waits; ask its worker to stop if it runs."""
+        limits = (self.settings.job_ttl_s, self.settings.max_events)
+        args = (*limits, job_id, contract.CONSUMER_PREFIX, contract.CANCELED_TTL_S)
+        return LazyReply(self._sent().run(_CANCEL, self._declared, args), _read_cancel)
+
+
+def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> list[Arg]:
+    ttl_s = settings.job_ttl_s if request.ttl_s is None else request.ttl_s
+    if not 1 <= ttl_s <= contract.MAX_TTL_S:
+        raise RefusedError(
+            f"ttl_s={ttl_s} must be between 1 and {contract.MAX_TTL_S}", code="invalid_ttl"
+        )
+    key = request.idempotency_key
+    idempotency = contract.idempotency_name(request.tenant, key) if key else ""
+    args: list[Arg] = [
+        _COUNT,
+        job_id,
+        request.task,
+        request.payload_json,
+        ttl_s,
+        max(0, round(request.delay_s * 1000)) if request.delay_s else 0,
+        idempotency,
+        contract.former_idempotency_name(request.tenant, key) if key else "",
+        request.fingerprint,
+        request.tenant,
+        0 if request.job_id is None else 1,
+    ]
+    if request.queue and request.queue != contract.DEFAULT_QUEUE:
+        args += (Extra.QUEUE, request.queue)  # first: the script selects the queue by it
+    # Only fields with a value: an absent field costs no memory.
+    if request.max_attempts is not None:
+        args += (Extra.MAX_ATTEMPTS, request.max_attempts)
+    if request.timeout_s is not None:
+        args += (Extra.TIMEOUT_S, request.timeout_s)
+    if idempotency:
+        args += (Extra.IDEMPOTENCY_KEY, idempotency)
+    if request.fingerprint:
+        args += (Extra.FINGERPRINT, request.fingerprint)
+    if request.tenant:
+        args += (Extra.TENANT, request.tenant)
+    if request.traceparent:
+        args += (Extra.TRACEPARENT, request.traceparent)
+    if request.retry_of:
+        args += (Extra.RETRY_OF, request.retry_of)
+    if len(args) > _COUNT + 1:
+        args[0] = len(args) - 1
+    return args
+
+
+def _read_status_and_tenant(reply: Reply) -> StatusAndTenant | None:
+    job_id, status, tenant = cast("list[str | None]", reply)
+    if job_id is None and status is None:
+        return None
+    return StatusAndTenant(read_status(status or Status.QUEUED), tenant or "")
+
+
+def _read_page(reply: Reply) -> QueuePage:
+    ms, last_id, scanned, total, rows = cast(
+        "tuple[str, str, int, int, list[list[str | None]]]", reply
+    )
+    names = (*_FILTERED, *_LISTED)
+    records: list[Record] = []
+    for *row, due in rows:
+        found = {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        # A job that a foreign program has written wrongly must not hide the others.
+        with contextlib.suppress(ContractError):
+            if record := read_record(cast("Reply", found)):
+                records.append(record._replace(due_ms=_read_due(due)))
+    return QueuePage(records, scanned, total, f"{ms}-{last_id}" if ms else "")
+
+
+def _read_due(reply: Reply) -> int | None:
+    """A score of `jobs:delayed`, which a script sends as text."""
+    return None if reply is None else int(float(cast("str | float", reply)))
+
+
+def _read_text(reply: Reply) -> str | None:
+    return cast("str | None", reply)
+
+
+def _read_cancel(reply: Reply) -> CancelOutcome:
+    return CancelOutcome(cast(str, reply))
+
+
+async def _all(answers: Sequence[Awaitable[SubmitAnswer]]) -> list[SubmitAnswer]:
+    """All answers; every call is awaited, whatever fails."""
+    collected: list[SubmitAnswer] = []
+    failure: BackendUnavailable | None = None
+    for answer in answers:
+        try:
+            collected.append(await answer)
+        except BackendUnavailable as error:
+            failure = error
+    if failure is not None:
+        raise failure
+    return collected

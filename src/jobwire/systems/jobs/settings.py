@@ -1,0 +1,84 @@
+"""Settings of the Streams wire, the section `jobs`; all faults are reported at once.
+
+Passed to the queue and the engine.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from jobwire.job.errors import RefusedError
+from jobwire.systems.jobs import contract
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsSettings:
+    key_prefix: str = ""
+    """Prefix of every key; with a hash tag, all keys are in one slot of a cluster."""
+    # The source's own name for it.
+    job_ttl_s: int = field(default=contract.DEFAULT_TTL_S, metadata={"env": "JOB_TTL_S"})
+    """Time to live of a job's keys after their last change; a job may set its own."""
+    max_queue: int = contract.MAX_QUEUE
+    """Maximum number of waiting jobs; further jobs are refused."""
+    tenant_max_open: int = 0
+    """Maximum number of unfinished jobs of one tenant; 0 means half of `max_queue` if there are
+    API keys of several tenants, else no limit."""
+    tenant_max_retained: int = 0
+    """Maximum number of stored jobs of one tenant; 0 means 1,000,000 if there are API keys of
+    several tenants, else no limit."""
+    max_events: int = contract.MAX_EVENTS
+    """Maximum number of events per job; the last 100 are reserved for changes of state."""
+    tasks: tuple[str, ...] = ()
+    """Tasks that are accepted before a worker registers them, in addition to the six of the
+    contract."""
+    lease_s: float = field(default=30.0, metadata={"setting": False})  # set by `worker.lease`
+    """Time without a renewal after which other workers reclaim a job."""
+    foreign_idle_s: float = 900.0
+    """Time without activity after which the job of a foreign worker is requeued."""
+    max_deliveries: int = 5
+    """How many deliveries of a job may end in a worker crash before the job fails."""
+    unknown_task_grace_s: float = 60.0
+    """With `end_unknown_tasks`: how long a job waits for a worker that has its task."""
+    end_unknown_tasks: bool = False
+    """Fail a job that has waited for `unknown_task_grace_s` while no live worker has its task;
+    without it, the job waits for such a worker."""
+    check_payloads: bool = True
+    """Refuse a payload at submission if every schema that workers have registered for its task
+    refuses it."""
+    heartbeat_s: float = 10.0
+    """Interval of a worker's heartbeats."""
+    store_tracebacks: bool = True
+    """Store type, message and traceback of a handler's exception in the job's hash. The gateway
+    shows them to keys with the scope `admin`, and on loopback without keys."""
+
+    def bounded(self) -> "StreamsSettings":
+        """The same with the default limits for several tenants (J-57)."""
+        return replace(
+            self,
+            tenant_max_open=self.tenant_max_open or max(1, self.max_queue // 2),
+            tenant_max_retained=self.tenant_max_retained or contract.TENANT_MAX_RETAINED,
+        )
+
+    def __post_init__(self) -> None:
+        if faults := [f"{name} {problem}" for name, problem in self.check()]:
+            raise RefusedError("; ".join(faults), code="bad_settings", status=500)
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        """Yield each fault: field and problem."""
+        limits: dict[str, tuple[float, float]] = {
+            "job_ttl_s": (1, contract.MAX_TTL_S),
+            "max_queue": (1, 10**9),
+            "tenant_max_open": (0, 10**9),
+            "tenant_max_retained": (0, 10**9),
+            "max_events": (10, 10**6),
+            "lease_s": (0.1, 86_400),
+            "foreign_idle_s": (0.1, contract.MAX_TTL_S),
+            "max_deliveries": (1, 10**6),
+            "unknown_task_grace_s": (0, contract.MAX_TTL_S),
+            "heartbeat_s": (0.05, 3_600),
+        }
+        for name, (low, high) in limits.items():
+            value: float = getattr(self, name)
+            if not low <= value <= high:
+                yield name, f"must lie between {low} and {high}, is {value}"
+        if not self.key_prefix.isprintable() or len(self.key_prefix) > 200:
+            yield "key_prefix", "must be printable, at most 200 characters"

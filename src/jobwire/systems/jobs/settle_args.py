@@ -1,0 +1,188 @@
+"""Outcomes and reports as arguments of the scripts that write them. Pure.
+
+The engine calls it with a batch; the result is the script to run for each part of the batch, so
+that each kind of outcome is written by one script, however many jobs there are.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Final, assert_never, cast
+
+from jobwire.job.messages import (
+    Canceled,
+    Done,
+    Failed,
+    JobError,
+    LeasedJob,
+    Outcome,
+    Postponed,
+    RateLimited,
+    Released,
+    Report,
+    ReportAnswer,
+    RetryLater,
+    SettleAnswer,
+    WaitsForChildren,
+)
+from jobwire.systems.jobs.codec import (
+    write_canceled,
+    write_error,
+    write_exception,
+    write_retrying,
+)
+from jobwire.systems.jobs.contract import (
+    CONSUMER_PREFIX,
+    DEFAULT_QUEUE,
+    EVENT_TYPE,
+    MAX_EVENT_BYTES,
+    RESERVED_TYPES,
+    Code,
+    EventStep,
+    Status,
+)
+from jobwire.systems.jobs.replies import wire_text
+from jobwire.systems.jobs.scripts import script
+from jobwire.systems.jobs.settings import StreamsSettings
+from jobwire.valkey import Arg, Connection, Reply, Script
+
+_log = logging.getLogger("jobwire.streams")
+
+_SETTLE: Final = script("settle")
+_RETRY: Final = script("retry")
+_RELEASE: Final = script("release")
+_SETTLED: Final = {answer.value: answer for answer in SettleAnswer}
+_REPORTED: Final = {answer.value: answer for answer in ReportAnswer}
+
+# On the hot path a plain text is cheaper than an enum member.
+_DONE: Final = Status.DONE.value
+_ERROR: Final = Status.ERROR.value
+_CANCELED: Final = Status.CANCELED.value
+_STEP: Final = EventStep.REPORT.value
+
+_UNWRITABLE: Final = Failed(JobError(Code.HANDLER_ERROR, "the handler's outcome cannot be written"))
+
+Call = tuple[Script, list[int], list[Arg]]
+
+
+def calls(
+    batch: Sequence[tuple[LeasedJob, Outcome]], settings: StreamsSettings, limit: int
+) -> Iterator[Call]:
+    """The script calls that write `batch`: each with the places of its jobs, in order."""
+    for at in range(0, len(batch), limit):
+        yield from _calls(batch[at : at + limit], at, settings.store_tracebacks)
+
+
+def _calls(
+    batch: Sequence[tuple[LeasedJob, Outcome]], offset: int, store_tracebacks: bool
+) -> Iterator[Call]:
+    ends: Call = (_SETTLE, [], [])
+    retries: Call = (_RETRY, [], [])
+    releases: Call = (_RELEASE, [], [])
+    selected: dict[str, str] = {}
+    for place, (leased, outcome) in enumerate(batch, offset):
+        fence = (wire_text(leased.job.id), cast(str, leased.wire), leased.token)
+        try:
+            target, texts = _outcome_args(outcome, leased.job.attempt, store_tracebacks)
+        except Exception:  # noqa: BLE001 - the other jobs of the batch are settled
+            # A handler's error need not be valid text; its job ends nevertheless (R-1).
+            _log.exception("outcome cannot be written: job=%s; settled as failed", leased.job.id)
+            target, texts = _outcome_args(_UNWRITABLE, leased.job.attempt, False)
+        call = ends if target is _SETTLE else retries if target is _RETRY else releases
+        queue = leased.job.source
+        # By the script's name: the hash of a script is that of its whole text.
+        if queue != selected.get(target.name, DEFAULT_QUEUE):
+            selected[target.name] = queue
+            call[2].extend(select_queue_args(queue, 3 + len(texts)))
+        call[1].append(place)
+        call[2].extend((*fence, *texts))
+    yield from (call for call in (ends, retries, releases) if call[1])
+
+
+def _outcome_args(
+    outcome: Outcome, attempt: int, store_tracebacks: bool
+) -> tuple[Script, tuple[Arg, ...]]:
+    """The script for one outcome, and its arguments."""
+    match outcome:
+        case Done():
+            return _SETTLE, (_DONE, outcome.result_json, "")
+        case Failed():
+            error = write_error(outcome.error, attempt)
+            exception = write_exception(outcome.error) if store_tracebacks else ""
+            return _SETTLE, (_ERROR, error, exception)
+        case Canceled():
+            return _SETTLE, (_CANCELED, write_canceled(outcome.partial_json, attempt), "")
+        case RetryLater():
+            delay_ms = max(0, round(outcome.after_s * 1000))
+            exception = write_exception(outcome.error) if store_tracebacks else ""
+            data = write_retrying(outcome.error, attempt, delay_ms)
+            return _RETRY, (delay_ms, data, exception)
+        case Released():
+            return _RELEASE, ()
+        case Postponed() | RateLimited() | WaitsForChildren():
+            # No handler can declare these on this wire: the worker refuses to start.
+            raise TypeError(f"the wire has no {type(outcome).__name__}")
+        case _:
+            assert_never(outcome)
+
+
+def reports(
+    batch: Sequence[tuple[LeasedJob, Report]], limit: int
+) -> Iterator[tuple[list[int], list[Arg]]]:
+    """The same for reports; a report that the wire cannot carry is in no call, and is dropped."""
+    for at in range(0, len(batch), limit):
+        places: list[int] = []
+        args: list[Arg] = []
+        selected = DEFAULT_QUEUE
+        for place, (leased, report) in enumerate(batch[at : at + limit], at):
+            if not _may_be_written(report):
+                _log.warning(
+                    "report cannot be written: job=%s kind=%r; dropped", leased.job.id, report.kind
+                )
+                continue
+            if leased.job.source != selected:
+                selected = leased.job.source
+                args += select_queue_args(selected, 7)
+            places.append(place)
+            args += (wire_text(leased.job.id), cast(str, leased.wire), leased.token, report.number)
+            args += (report.kind, report.step or _STEP, report.data_json)
+        if places:
+            yield places, args
+
+
+def select_queue_args(queue: str, width: int) -> list[Arg]:
+    """Before the arguments of jobs of another queue than the previous one; without an entry."""
+    return [queue, *[""] * (width - 1)]
+
+
+def read_settled(reply: Reply) -> list[SettleAnswer]:
+    return [_SETTLED[word] for word in cast("list[str]", reply)]
+
+
+def read_reported(reply: Reply) -> list[ReportAnswer]:
+    return [_REPORTED[word] for word in cast("list[str]", reply)]
+
+
+def _may_be_written(report: Report) -> bool:
+    """J-4: a valid type that is not reserved, and data within the limit."""
+    text = report.data_json
+    return (
+        report.kind not in RESERVED_TYPES
+        and EVENT_TYPE.fullmatch(report.kind) is not None
+        and (len(text) * 4 <= MAX_EVENT_BYTES or len(text.encode()) <= MAX_EVENT_BYTES)
+    )
+
+
+def reclaim_terms(settings: StreamsSettings, *, late_s: float) -> tuple[Arg, ...]:
+    """When leases expire; `late_s` is added to every limit."""
+    return (
+        CONSUMER_PREFIX,
+        round(settings.lease_s * 1000),
+        round(max(settings.foreign_idle_s, settings.lease_s) * 1000),
+        round(late_s * 1000),
+        settings.max_deliveries,
+    )
+
+
+def reconnected(connection: Connection, settings: StreamsSettings) -> Arg:
+    """1 within a third of the lease after a reconnect: nothing is reclaimed yet (G-27)."""
+    return 1 if connection.since_reconnect_s < settings.lease_s / 3 else 0

@@ -1,0 +1,50 @@
+"""The Streams wire in a worker: the six tasks, the queue and the cron schedules."""
+
+import contextlib
+import logging
+from collections.abc import Generator, Sequence
+from typing import Final
+
+from jobwire.handlers.llm import register
+from jobwire.settings import Settings
+from jobwire.systems.jobs.app_queues import app_queues
+from jobwire.systems.jobs.cron_store import StreamsCronStore
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.system import jobs_settings
+from jobwire.systems.system import Background, WorkerContext, WorkerParts
+from jobwire.worker import App
+from jobwire.worker.scheduler import Scheduler
+
+_log: Final = logging.getLogger("jobwire.worker")
+
+
+@contextlib.contextmanager
+def six_tasks(app: App, settings: Settings) -> Generator[Sequence[Background]]:
+    """Add the six tasks to an App and log their missing requirements; the models are closed at the
+    end."""
+    models = register(app, settings.llm)
+    try:
+        for missing in models.missing_requirements():
+            _log.warning("%s: %s; %s", *missing)
+        yield [models.watch]
+    finally:
+        models.close()
+
+
+def jobs_engines(context: WorkerContext) -> WorkerParts:
+    """Return the worker's end of its queues, and the scheduler of the App's cron entries."""
+    connection, jobs = context.backends.valkey, jobs_settings(context.settings)
+    found = app_queues(context.app, context.settings)
+    if not found.queues:
+        return WorkerParts(engines=[])
+    engine = StreamsEngine(
+        connection,
+        jobs,
+        queues=found.queues,
+        task_queues=found.by_task,
+        replaces_pid=context.replaces_pid,
+    )
+    scheduler = Scheduler(context.app.crons, StreamsCronStore(connection, jobs, found.by_task))
+    return WorkerParts(
+        engines=[engine], background=[scheduler.run], describe_process=engine.describe_process
+    )

@@ -1,0 +1,182 @@
+"""Download a provider's output, from checked addresses only, within bounds (P-22).
+
+An output is a URL in a JSON body; a model may echo what a user wrote. So every address that the
+host resolves to is checked, the connection goes to a checked one, and each redirect is checked
+again. No credentials, cookies or proxies are used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urljoin, urlsplit
+
+from jobwire.systems.predictions.http_client import NoAnswer, exchange
+from jobwire.systems.predictions.images import is_data_url, sniff
+
+Resolve = Callable[[str, int], Sequence[str]]
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_MAX_REDIRECTS: Final = 3
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_GONE: Final = frozenset({401, 403, 404, 410})
+_NAT64: Final = (
+    ipaddress.IPv6Network("64:ff9b::/96"),
+    ipaddress.IPv6Network("64:ff9b:1::/48"),
+)
+_V4_COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
+# Reachable by the tables of `ipaddress`, and yet not public: relays, cloud hosts' own agents.
+_DENIED: Final = (
+    ipaddress.IPv4Network("168.63.129.16/32"),
+    ipaddress.IPv4Network("192.88.99.0/24"),
+    ipaddress.IPv4Network("100.64.0.0/10"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A picture."""
+
+    body: bytes
+    mime: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The provider no longer has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """We do not fetch this, now or later; the reason goes to the log only."""
+
+    reason: str
+
+
+FetchResult = Fetched | Expired | Refused | NoAnswer
+
+
+def resolve(host: str, port: int) -> Sequence[str]:
+    """Every address of a host, by the system's resolver."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(each[4][0]) for each in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetcher:
+    """Fetches pictures; `allow_loopback` is for a provider on this machine."""
+
+    max_bytes: int
+    timeout_s: float = 60.0
+    allow_loopback: bool = False
+    resolve: Resolve = resolve
+
+    async def fetch(self, url: str) -> FetchResult:
+        """Fetch one picture by an http(s) or data URL."""
+        if is_data_url(url):
+            return decode_data_url(url, self.max_bytes)
+        return await asyncio.to_thread(self._fetch, url)
+
+    def _fetch(self, url: str) -> FetchResult:
+        for _ in range(_MAX_REDIRECTS + 1):
+            target = self._check(url)
+            if not isinstance(target, str):
+                return target
+            answer = exchange(
+                "GET", url, timeout_s=self.timeout_s, max_bytes=self.max_bytes, address=target
+            )
+            if isinstance(answer, NoAnswer):
+                return _too_large(self.max_bytes) if answer.too_large else answer
+            if answer.status in _REDIRECTS:
+                url = urljoin(url, answer.headers.get("location", ""))
+                continue
+            if answer.status in _GONE:
+                return Expired()
+            if answer.status != 200:
+                return NoAnswer(f"the output's host answered {answer.status}")
+            return _picture(answer.body)
+        return Refused(f"more than {_MAX_REDIRECTS} redirects")
+
+    def _check(self, url: str) -> str | Refused | NoAnswer:
+        """The address to connect to, once all of the host's addresses have been checked."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            return Refused("the URL cannot be read")
+        if parts.scheme not in ("http", "https") or not host:
+            return Refused("the URL is not https")
+        if parts.username is not None or parts.password is not None:
+            return Refused("the URL contains credentials")
+        if any(ord(each) <= 32 or ord(each) == 127 for each in url):
+            return Refused("the URL contains control characters")
+        try:
+            addresses = self.resolve(host, port or 443)
+        except (OSError, UnicodeError) as error:
+            return NoAnswer(f"the host cannot be resolved ({type(error).__name__})")
+        try:
+            parsed = [ipaddress.ip_address(each.partition("%")[0]) for each in addresses]
+        except ValueError:
+            return Refused("the host resolves to no address")
+        if not parsed:
+            return NoAnswer("the host has no address")
+        if self.allow_loopback and all(each.is_loopback for each in parsed):
+            return str(parsed[0])
+        if parts.scheme != "https" or port not in (None, 443):
+            return Refused("the URL is not https on port 443")
+        if not all(is_public(each) for each in parsed):
+            return Refused("the host has an address that is not public")
+        return str(parsed[0])
+
+
+def is_public(address: _Address) -> bool:
+    """Whether an address, with every address embedded in it, is on the public internet."""
+    for inner in _embedded(address):
+        if not is_public(inner):
+            return False
+    if isinstance(address, ipaddress.IPv6Address) and address in _V4_COMPATIBLE:
+        return False
+    if isinstance(address, ipaddress.IPv4Address) and any(address in each for each in _DENIED):
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return True  # decided by the address inside
+    return address.is_global and not address.is_multicast
+
+
+def _embedded(address: _Address) -> list[ipaddress.IPv4Address]:
+    if isinstance(address, ipaddress.IPv4Address):
+        return []
+    inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if any(address in network for network in _NAT64):
+        inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return [each for each in inner if each is not None]
+
+
+def decode_data_url(url: str, max_bytes: int) -> Fetched | Refused:
+    """The picture in a base64 data URL; its length is checked before it is decoded."""
+    head, comma, data = url.partition(",")
+    if not comma or not head.lower().endswith(";base64"):
+        return Refused("the data URL is not base64")
+    if len(data) > (max_bytes + 2) // 3 * 4 + 4:
+        return _too_large(max_bytes)
+    try:
+        body = b64decode(data, validate=True)
+    except ValueError:
+        return Refused("the data URL cannot be decoded")
+    if len(body) > max_bytes:
+        return _too_large(max_bytes)
+    return _picture(body)
+
+
+def _picture(body: bytes) -> Fetched | Refused:
+    mime = sniff(body)
+    return Refused("the output is not a picture") if mime is None else Fetched(body, mime)
+
+
+def _too_large(max_bytes: int) -> Refused:
+    return Refused(f"the output has more than {max_bytes} bytes")

@@ -1,0 +1,69 @@
+"""What a process of the bot does besides answering requests: reconcile, and poll for updates.
+
+Run by the gateway under `jobwire up`, by `bot serve` and by `bot poll`; any number of processes may
+do so at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from jobwire.objects import ObjectsError
+from jobwire.systems.predictions.flow import Flow
+from jobwire.systems.predictions.reconcile import reconcile
+from jobwire.systems.predictions.telegram.api import ApiRefusal, ApiResult
+from jobwire.systems.predictions.telegram.bot import TelegramBot
+from jobwire.systems.predictions.telegram.poller import PollingRefused, UpdatePoller, pause
+
+log: Final = logging.getLogger("jobwire.predictions")
+
+_BUSY_S: Final = 3.0
+_WEBHOOK_PATH: Final = "/hooks/telegram"
+
+
+class WebhookRefused(Exception):
+    """Telegram does not take the webhook; the message has its reason."""
+
+
+async def reconcile_forever(flow: Flow, stop: asyncio.Event, *, every_s: float) -> None:
+    """A pass over unfinished tasks, again and again."""
+    # Without webhooks a pass is the only way to learn of outcomes, and cog has no queue.
+    eager = not (flow.parts.public_url or flow.parts.callback_url)
+    eager = eager or flow.parts.provider.name == "cog"
+    while not stop.is_set():
+        pause_s = every_s
+        try:
+            report = await reconcile(flow, limit_s=every_s)
+            if report.open > report.delivered and eager:
+                pause_s = min(every_s, _BUSY_S)
+        except ObjectsError as error:
+            log.warning("reconcile pass aborted: %s", error)
+        except Exception:
+            log.exception("reconcile pass aborted")
+        await pause(stop, pause_s)
+
+
+async def poll_forever(bot: TelegramBot, stop: asyncio.Event) -> None:
+    """Poll for updates; a refusal of Telegram ends it with an error in the log."""
+    try:
+        await UpdatePoller(bot).run(stop)
+    except PollingRefused as error:
+        log.error("not polling for updates: %s", error)
+
+
+async def set_webhook(bot: TelegramBot, public_url: str, secret: str) -> None:
+    """Tell Telegram where to send updates; raises WebhookRefused."""
+    answer = await bot.api.call(
+        "setWebhook",
+        {
+            "url": public_url.rstrip("/") + _WEBHOOK_PATH,
+            "secret_token": secret,
+            "allowed_updates": ["message"],
+        },
+    )
+    if isinstance(answer, ApiResult):
+        return
+    reason = answer.description if isinstance(answer, ApiRefusal) else answer.reason
+    raise WebhookRefused(f"Telegram refused the webhook: {reason}")

@@ -1,0 +1,129 @@
+"""Takes updates of Telegram: a photo goes to the flow, anything else is answered by a text.
+
+Called by the webhook (`handle_update`) and by the poller. An update is done when the photo's
+intent is recorded; only a store that does not answer makes Telegram send it again.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from jobwire.objects import ObjectsError
+from jobwire.systems.predictions import texts
+from jobwire.systems.predictions.contract import ErrorCode
+from jobwire.systems.predictions.flow import Flow
+from jobwire.systems.predictions.intent import Photo
+from jobwire.systems.predictions.json_values import mapping, text
+from jobwire.systems.predictions.records import BadIntent
+from jobwire.systems.predictions.telegram.api import ApiResult, BotApi
+from jobwire.systems.predictions.telegram.updates import (
+    OtherUpdate,
+    Skip,
+    TextUpdate,
+    read_update,
+)
+from jobwire.systems.predictions.webhook import Answer
+
+log: Final = logging.getLogger("jobwire.predictions")
+
+SECRET_HEADER: Final = "x-telegram-bot-api-secret-token"  # noqa: S105 - the name of a header
+MAX_UPDATE_BYTES: Final = 1024 * 1024
+
+
+class TelegramBot:
+    """One bot: its flow and its API."""
+
+    def __init__(self, flow: Flow, api: BotApi) -> None:
+        self.flow = flow
+        self.api = api
+        self._name: str | None = None
+
+    async def take(self, update: object) -> None:
+        """Take one update; ObjectsError if its photo could not be recorded."""
+        match read_update(update):
+            case Photo() as photo:
+                self.flow.parts.counts.add("updates", "photo")
+                await self._submit(photo)
+            case TextUpdate() as asked:
+                if asked.addressee in ("", await self._own_name(asked.addressee)):
+                    self.flow.parts.counts.add("updates", "text")
+                    await self._answer(asked.chat_id, asked.message_id, self._reply_text(asked))
+            case OtherUpdate(chat_id, message_id, language, kind):
+                self.flow.parts.counts.add("updates", "other")
+                log.info("message without a photo (%s)  chat=%s", kind, chat_id)
+                limit_mb = self.flow.parts.max_image_mb
+                words = texts.error(ErrorCode.NOT_A_PHOTO, language, limit_mb=limit_mb)
+                await self._answer(chat_id, message_id, words)
+            case Skip(reason):
+                self.flow.parts.counts.add("updates", "skipped")
+                log.info("update skipped: %s", reason)
+
+    async def _submit(self, photo: Photo) -> None:
+        try:
+            await self.flow.submit(photo)
+        except BadIntent as error:
+            # The same object again at every redelivery: an operator has to look at it.
+            log.error("photo skipped: %s", error)
+
+    def _reply_text(self, asked: TextUpdate) -> str:
+        parts = self.flow.parts
+        if asked.command == "mode":
+            return texts.mode(asked.language, parts.provider.model)
+        return texts.help_text(asked.language, limit_mb=parts.max_image_mb)
+
+    async def _answer(self, chat_id: int, message_id: int, words: str) -> None:
+        """A lost answer is not repeated: the user asks again."""
+        answer = await self.flow.parts.chat.send_text(chat_id, words, message_id)
+        log.debug("text answered (%s)  chat=%s", type(answer).__name__, chat_id)
+
+    async def _own_name(self, addressee: str) -> str:
+        """The bot's user name in lower case; asked for once, when a command is addressed."""
+        if addressee and self._name is None:
+            answer = await self.api.call("getMe")
+            if isinstance(answer, ApiResult):
+                self._name = text(mapping(answer.value).get("username")).lower()
+        return self._name or ""
+
+
+async def handle_update(
+    bot: TelegramBot, secret: str, headers: Mapping[str, str], body: bytes
+) -> Answer:
+    """Take one update by webhook: its secret, then its body (P-30)."""
+    if not is_telegram(bot, secret, headers):
+        return Answer(401, "the secret does not match")
+    if len(body) > MAX_UPDATE_BYTES:
+        return Answer(413, "the body is too large")
+    return await take_body(bot, body)
+
+
+def is_telegram(bot: TelegramBot, secret: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request carries the secret that only Telegram knows."""
+    given = next((text for name, text in headers.items() if name.lower() == SECRET_HEADER), "")
+    if secret and hmac.compare_digest(secret.encode(), given.encode()):
+        return True
+    log.warning("update refused: the secret does not match")
+    bot.flow.parts.counts.add("updates", "refused")
+    return False
+
+
+async def take_body(bot: TelegramBot, body: bytes) -> Answer:
+    """Take an update that Telegram sent.
+
+    200 also for an update that cannot be understood: Telegram would send it again and again.
+    """
+    try:
+        update: object = json.loads(body)
+    except (ValueError, RecursionError):
+        bot.flow.parts.counts.add("updates", "skipped")
+        log.warning("update skipped: it is not JSON")
+        return Answer(200, "skipped")
+    try:
+        await bot.take(update)
+    except ObjectsError as error:
+        log.error("update not recorded: %s", error)
+        return Answer(503, "not recorded, send it again")
+    return Answer(200, "taken")

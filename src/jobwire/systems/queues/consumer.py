@@ -1,0 +1,250 @@
+"""A worker's end of a BullMQ queue: one method a verb, each a single script.
+
+Requests are sent when a method is called; awaiting brings the answer. The engine has one for each
+queue that it serves. It keeps no state of jobs: tokens are the
+caller's. What the server may well answer (a lost lock, a missing job) is a value, `Refusal`.
+"""
+
+import logging
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Final, NamedTuple, cast
+
+from jobwire.systems.queues import settle_args
+from jobwire.systems.queues.checks import check_queue_name
+from jobwire.systems.queues.clock import NowMs, system_now_ms
+from jobwire.systems.queues.codec import (
+    Job,
+    KeepRule,
+    TakeAnswer,
+    Took,
+    clean,
+    json_text,
+    read_job,
+    read_take,
+)
+from jobwire.systems.queues.contract import (
+    CANCELED,
+    KEEP_MESSAGES,
+    MAX_MESSAGE,
+    Keys,
+    Opt,
+    Refusal,
+)
+from jobwire.systems.queues.schedules import Unreadable, next_iteration
+from jobwire.systems.queues.scripts import script
+from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.settle_args import End, Failure, failure_fields
+from jobwire.valkey import Arg, Connection, Reply, ServerError
+
+_log = logging.getLogger("jobwire.bullmq")
+
+
+class Settled(NamedTuple):
+    """The attempt is over."""
+
+
+_OK: Final = "ok"
+_SETTLED: Final = Settled()
+
+
+class BullConsumer:
+    def __init__(
+        self,
+        connection: Connection,
+        queue: str,
+        settings: BullSettings | None = None,
+        *,
+        name: str = "",
+        worker_id: str = "",
+        now_ms: NowMs = system_now_ms,
+    ) -> None:
+        """`name` is what Node shows as the worker's name; `worker_id` is the extra `workerId`."""
+        self.settings = settings or BullSettings()
+        self.keys = Keys(check_queue_name(queue), self.settings.prefix)
+        self._declared = (self.keys.meta,)
+        self._extras = int(self.settings.extras)
+        self._connection = connection
+        self._name = name
+        self._worker_id = worker_id
+        self._now_ms = now_ms
+
+    # Taking and holding
+
+    def take(self, token: str) -> Awaitable[TakeAnswer]:
+        """Start the next job under `token`; a scheduler's next iteration is made before this
+        returns."""
+        return self._first_taken(self.take_many([token]))
+
+    def take_many(self, tokens: Sequence[str]) -> Awaitable[list[TakeAnswer]]:
+        """Start a job under each token, until there is none; the last answer may be other than
+        Took."""
+        settings = self.settings
+        args = (settings.lock_ms, settings.limit_max, settings.limit_ms)
+        reply = self._run("take", *args, self._name, self._worker_id, *tokens)
+        return self._all_taken(reply)
+
+    async def recover(
+        self, token_prefix: str, known: Iterable[str], idle_ms: int = 0
+    ) -> list[tuple[str, Job]]:
+        """Active jobs whose token begins so and is not in `known`, with their tokens."""
+        args = (token_prefix, self.settings.lock_ms, idle_ms, *known)
+        rows = cast("list[tuple[str, str, list[Reply]]]", await self._run("recover", *args))
+        return [(token, read_job(job_id, flat)) for token, job_id, flat in rows]
+
+    async def renew(self, held: Sequence[tuple[str, str]]) -> list[str]:
+        """Extend the locks of (job id, token) pairs; the ids of those that are lost."""
+        lost, _ = cast("tuple[list[str], list[str]]", await self.send_renewal(held))
+        return lost
+
+    def send_renewal(self, held: Iterable[tuple[str, str]]) -> Awaitable[Reply]:
+        """`renew` with the whole answer: the ids that are lost, and those to be canceled."""
+        pairs = (word for pair in held for word in pair)
+        return self._run("renew", self.settings.lock_ms, CANCELED, *pairs)
+
+    # Ending an attempt
+
+    def complete(
+        self, job: Job, token: str, result_json: str = "null", *, keep: KeepRule | None = None
+    ) -> Awaitable[Settled | Refusal]:
+        """End the job with its result; `keep` counts where the job has no rule of its own."""
+        return self._only(self.settle([settle_args.completed(job, token, result_json, keep)]))
+
+    def fail(
+        self, job: Job, token: str, failure: Failure, *, keep: KeepRule | None = None
+    ) -> Awaitable[Settled | Refusal]:
+        """End the job as failed for good."""
+        return self._only(self.settle([settle_args.failed(job, token, failure, keep)]))
+
+    def settle(self, ends: Iterable[End]) -> Awaitable[list[Settled | Refusal | ServerError]]:
+        """End many jobs; where the server refuses to write one of them, its answer is the error."""
+        args: list[Arg] = [self.settings.metrics_points]
+        for end in ends:
+            args += end
+        return self._all_left(self._run("settle", *args))
+
+    def retry(self, job: Job, token: str, failure: Failure) -> Awaitable[Settled | Refusal]:
+        """End a failed attempt and requeue the job."""
+        lifo = int(job.opts.get(Opt.LIFO) is True)
+        fields = failure_fields(job, failure)
+        return self._left(self._run("retry", job.id, token, lifo, *fields))
+
+    def delay(
+        self, job: Job, token: str, delay_ms: int, failure: Failure | None = None
+    ) -> Awaitable[Settled | Refusal]:
+        """End an attempt and run the job later. It counts as an attempt where it failed."""
+        fields = failure_fields(job, failure) if failure else ()
+        counts = int(failure is not None)
+        return self._left(self._run("delay", job.id, token, delay_ms, counts, *fields))
+
+    def release(self, job_id: str, token: str) -> Awaitable[Settled | Refusal]:
+        """Requeue the job unfinished, as the next one to start."""
+        return self._left(self._run("release", job_id, token))
+
+    def wait_for_children(
+        self, job_id: str, token: str, child_key: str = ""
+    ) -> Awaitable[bool | Refusal]:
+        """True where the job now waits; False where no child is pending and it stays active."""
+        return self._waits(self._run("wait_for_children", job_id, token, child_key))
+
+    async def _waits(self, reply: Awaitable[Reply]) -> bool | Refusal:
+        match await reply:
+            case ["ok"]:
+                return True
+            case ["no_children"]:
+                return False
+            case other:
+                return _refusal(other)
+
+    async def check_stalled(self) -> list[str]:
+        """Requeue jobs of workers that stopped renewing; at most one check an interval, shared
+        with every other program of the queue."""
+        settings = self.settings
+        found = await self._run("stalled", settings.stalled_interval_ms, settings.max_stalled)
+        return cast("list[str]", found)
+
+    # Reporting
+
+    def report(
+        self,
+        job_id: str,
+        token: str,
+        kind: str,
+        value_json: str,
+        message: str = "",
+        *,
+        keep_logs: int = KEEP_MESSAGES,
+    ) -> Awaitable[bool]:
+        """Write what a running job reports: progress, a line of the log (`message`), data or an
+        event; False where the lock is no longer the caller's."""
+        text = clean(message, MAX_MESSAGE)
+        return self._written(self._run("report", job_id, token, kind, value_json, text, keep_logs))
+
+    async def _written(self, reply: Awaitable[Reply]) -> bool:
+        return await reply == "written"
+
+    # How the scripts are called
+
+    def _run(self, verb: str, *args: Arg) -> Awaitable[Reply]:
+        head = (self._now_ms(), self._extras)
+        return self._connection.run(script(verb), self._declared, (*head, *args))
+
+    async def _only(
+        self, answers: Awaitable[Sequence[Settled | Refusal | ServerError]]
+    ) -> Settled | Refusal:
+        (answer,) = await answers
+        if isinstance(answer, ServerError):
+            raise answer
+        return answer
+
+    async def _all_left(self, reply: Awaitable[Reply]) -> list[Settled | Refusal | ServerError]:
+        words = cast("list[str | ServerError]", await reply)
+        return [
+            _SETTLED if word == _OK else word if isinstance(word, ServerError) else Refusal(word)
+            for word in words
+        ]
+
+    async def _left(self, reply: Awaitable[Reply]) -> Settled | Refusal:
+        match await reply:
+            case ["ok", *_]:
+                return _SETTLED
+            case other:
+                return _refusal(other)
+
+    async def _first_taken(self, answers: Awaitable[list[TakeAnswer]]) -> TakeAnswer:
+        return (await answers)[0]
+
+    async def _all_taken(self, reply: Awaitable[Reply]) -> list[TakeAnswer]:
+        return [await self._taken(each) for each in cast("list[Reply]", await reply)]
+
+    async def _taken(self, reply: Reply) -> TakeAnswer:
+        answer = read_take(reply)
+        if isinstance(answer, Took) and answer.job.scheduler:
+            await self._advance(answer.job)
+        return answer
+
+    async def _advance(self, job: Job) -> None:
+        """The consumer that starts an iteration adds the next one. After a crash before this line
+        the job stalls, and its next consumer adds it."""
+        try:
+            iteration = next_iteration(job, self._now_ms())
+            if iteration is None:
+                return
+            opts = json_text(iteration.opts)
+            await self._run("advance", job.scheduler, job.id, iteration.due_ms, opts)
+        except (Unreadable, ServerError) as error:
+            # The job itself is valid and runs.
+            _log.warning(
+                "scheduler not advanced queue=%s scheduler=%s job=%s error=%s; it has no next run",
+                self.keys.queue,
+                job.scheduler,
+                job.id,
+                error,
+            )
+
+
+def _refusal(reply: Reply) -> Refusal:
+    match reply:
+        case [str(word), *_]:
+            return Refusal(word)
+        case _:
+            raise TypeError(f"a script answered {reply!r}")

@@ -1,0 +1,485 @@
+"""The worker's side of a BullMQ queue: implements the Engine protocol (B-2 … B-7, B-14 … B-17).
+
+One per queue; the engines of a worker share a BullHub. Each method sends its scripts when called,
+many in one write. It keeps no state of jobs besides the tokens of calls in flight.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Sequence, Set
+from typing import Final, cast
+
+import msgspec
+
+from jobwire.job.engine import (
+    MaintenanceResult,
+    MaintenanceTask,
+    MissingRequirements,
+    Traits,
+    no_missing_requirements,
+)
+from jobwire.job.errors import BackendUnavailable, RefusedError
+from jobwire.job.messages import (
+    CHILD_KIND,
+    Canceled,
+    CancelRequest,
+    ChildRequest,
+    Done,
+    Failed,
+    JobError,
+    LeasedJob,
+    Outcome,
+    Postponed,
+    RateLimited,
+    Released,
+    RenewAnswer,
+    Report,
+    ReportAnswer,
+    RetryLater,
+    SettleAnswer,
+    TaskDefinition,
+    Token,
+    WaitsForChildren,
+)
+from jobwire.job.messages import Settled as SettledBatch
+from jobwire.job.states import State
+from jobwire.systems.queues import settle_args
+from jobwire.systems.queues.codec import (
+    Empty,
+    Job,
+    Limited,
+    StartFailed,
+    TakeAnswer,
+    Took,
+    number_of,
+)
+from jobwire.systems.queues.consumer import BullConsumer, Settled
+from jobwire.systems.queues.contract import (
+    KEEP_MESSAGES,
+    RATE_LIMITED,
+    RESERVED_KINDS,
+    SETTLED_TTL_MS,
+    Keys,
+    Opt,
+    Refusal,
+)
+from jobwire.systems.queues.hub import BullHub
+from jobwire.systems.queues.idle_queues import IdleQueue
+from jobwire.systems.queues.leased_jobs import end_of, failure_of, leased_job
+from jobwire.systems.queues.leases import BullLeaseRenewer, read_renewed
+from jobwire.systems.queues.options import JobOptions, Parent
+from jobwire.systems.queues.queue import BullQueue, NewJob
+from jobwire.systems.queues.registry import Announcement
+from jobwire.systems.queues.replies import raises_unavailable, settle_answer, unavailable
+from jobwire.systems.queues.reports import wire_report
+from jobwire.systems.queues.settle_args import End, Failure
+from jobwire.valkey import ServerError, ValkeyError
+
+_log = logging.getLogger("jobwire.bullmq")
+
+_BATCH: Final = 100
+"""Jobs that one script starts or ends: more would delay the calls of other clients."""
+
+Sent = Awaitable[SettleAnswer]
+Ended = Settled | Refusal | ServerError
+
+
+class BullEngine:
+    wire: str = "bullmq"
+    traits = Traits(
+        uses=frozenset({"postpone", "rate_limit", "children", "update_data"}),
+        settle_memory_s=SETTLED_TTL_MS / 1000,
+        tells_ended=False,
+        renews_expired=False,
+        releases_uncounted=False,
+        canceled_state=State.FAILED,
+        keeps_canceled=False,
+        cancels_at_release=False,
+        reports_once=False,
+    )
+    reserved_kinds = RESERVED_KINDS
+
+    def __init__(self, hub: BullHub, queue: str) -> None:
+        self.name = queue
+        self.queues = (queue,)
+        self.keys = Keys(queue, hub.settings.prefix)
+        self._hub = hub
+        self._settings = hub.settings
+        self._announcement: Announcement | None = None
+        self._consumer: BullConsumer | None = None
+        self._queue: BullQueue | None = None
+        self._idle = IdleQueue(self.keys)
+        self._unseen = True
+        """There may be jobs that no answer has shown."""
+        self._woken = False
+        self._not_before_ms = 0
+        """The queue's rate limit is reached until then."""
+        self._blocked = False
+        """The last take started nothing since the queue is paused or at its concurrency."""
+        self._settles = 0
+        """How many batches were settled: each may end such a block, and writes no marker."""
+        self._in_flight: set[str] = set()
+        """Tokens of takes whose answers have not arrived."""
+        self._listings: list[set[str]] = []
+        """For each `recover_orphans` in flight, the tokens that were in flight at any time since it
+        was sent: the jobs of those takes are returned by those takes."""
+
+    def unknown_task(self, leased: LeasedJob) -> Outcome:
+        """The wire gives a job to any worker of its queue, so there is no other to leave it to."""
+        reason = f"no worker of the queue {self.name!r} has a handler for {leased.job.task!r}"
+        return Failed(JobError("unknown_task", reason))
+
+    # Registering, waiting, deregistering
+
+    async def register(
+        self,
+        tasks: Sequence[TaskDefinition],  # noqa: ARG002 - the wire has no record of tasks
+        slots: int,  # noqa: ARG002 - nor of slots
+        missing_requirements: MissingRequirements = no_missing_requirements,  # noqa: ARG002
+    ) -> None:
+        """Connect, and become visible to `getWorkers`."""
+        hub = self._hub
+        await hub.register()
+        self._consumer = BullConsumer(
+            hub.connection,
+            self.name,
+            hub.settings,
+            name=hub.worker_name,
+            worker_id=hub.worker_id,
+            now_ms=hub.now_ms,
+        )
+        self._queue = BullQueue(hub.connection, self.name, hub.settings, now_ms=hub.now_ms)
+        if self._settings.announce:
+            place = (self.name, self._settings.prefix, hub.worker_name)
+            self._announcement = Announcement(hub.config, *place)
+            await self._announcement.open()
+
+    @property
+    def consumer(self) -> BullConsumer:
+        if self._consumer is None:
+            raise RuntimeError(f"the engine of the queue {self.name!r} is not registered")
+        return self._consumer
+
+    async def wait(self, timeout_s: float, capacity: int = 1) -> bool:  # noqa: ARG002 - starts nothing
+        """Wait until the queue's marker, a due time or a look tells of work."""
+        try:
+            if self._unseen and not self._woken:
+                self._unseen = False
+                await self._hub.idle.check([self._idle])
+            if self._was_woken():
+                return False
+            limited_ms = self._not_before_ms - self._hub.now_ms()
+            if limited_ms > 0:
+                self._idle.due_ms = None
+                await self._sleep(min(timeout_s, limited_ms / 1000))
+                self._unseen = True
+                return limited_ms / 1000 <= timeout_s and not self._was_woken()
+            has_work = await self._hub.idle.wait(self._idle, timeout_s)
+        except ValkeyError as error:
+            self._unseen = True
+            raise unavailable(error) from error
+        self._unseen = self._unseen or has_work
+        return not self._was_woken() and has_work
+
+    async def _sleep(self, timeout_s: float) -> None:
+        """Wait without looking at the queue; `wake` ends it."""
+        self._idle.waiter = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.waiter
+        except TimeoutError:
+            pass
+        finally:
+            self._idle.waiter = None
+
+    def _was_woken(self) -> bool:
+        woken, self._woken = self._woken, False
+        return woken
+
+    async def wake(self) -> None:
+        self._woken = True
+        self._idle.resolve(False)
+
+    async def deregister(self) -> None:
+        """Release jobs whose start was answered into a broken connection, and leave."""
+        if self._consumer is None:
+            return
+        try:
+            while orphans := await self.recover_orphans(frozenset()):
+                await self.settle([(leased, Released()) for leased in orphans], 0)
+        finally:
+            if self._announcement is not None:
+                await self._announcement.close()
+            await self._hub.deregister()
+
+    # Taking
+
+    def take(self, limit: int) -> Awaitable[list[LeasedJob]]:
+        """Start up to `limit` jobs in one script."""
+        if self._hub.now_ms() < self._not_before_ms:
+            return _nothing()
+        tokens = self._hub.new_tokens(min(limit, _BATCH))
+        for known in (self._in_flight, *self._listings):
+            known.update(tokens)
+        try:
+            answers = self.consumer.take_many(tokens)
+        except ValkeyError as error:
+            self._in_flight.difference_update(tokens)
+            raise unavailable(error) from error
+        return self._taken(answers, tokens, self._settles)
+
+    async def _taken(
+        self, answers: Awaitable[list[TakeAnswer]], tokens: Sequence[str], settles: int
+    ) -> list[LeasedJob]:
+        try:
+            found = await answers
+        except ValkeyError as error:
+            raise unavailable(error) from error
+        finally:
+            self._in_flight.difference_update(tokens)
+        jobs: list[LeasedJob] = []
+        self._blocked = False
+        for token, answer in zip(tokens, found, strict=False):
+            match answer:
+                case Took(job):
+                    jobs.append(leased_job(job, token, self.name))
+                case Empty(due_ms):
+                    self._idle.due_ms = due_ms or None
+                case Limited(wait_ms):
+                    self._not_before_ms = self._hub.now_ms() + wait_ms
+                case StartFailed(error):
+                    _log.error("a job was not started: queue=%s error=%s", self.name, error)
+                case _:  # paused, or as many active as allowed
+                    self._idle.due_ms = None
+                    self._blocked = True
+        self._unseen = len(jobs) == len(tokens) or (self._blocked and settles != self._settles)
+        return jobs
+
+    async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
+        """Active jobs whose lock is one of this worker's and that the worker does not know (B-15).
+        A job that was not renewed for a whole lock time is left to the stalled check."""
+        others = set(self._in_flight)
+        self._listings.append(others)
+        try:
+            with raises_unavailable():
+                idle_ms = round(idle_s * 1000)
+                found = await self.consumer.recover(self._hub.token_prefix, known, idle_ms)
+        finally:
+            self._listings.remove(others)
+        return [leased_job(job, token, self.name) for token, job in found if token not in others]
+
+    # Reporting
+
+    def report(self, batch: Sequence[tuple[LeasedJob, Report]]) -> Awaitable[list[ReportAnswer]]:
+        """Write reports while the lock is this worker's. One that the wire does not accept is
+        dropped."""
+        sent: list[Awaitable[ReportAnswer]] = []
+        for leased, report in batch:
+            try:
+                sent.append(self._send_report(leased, report))
+            except RefusedError as error:
+                _log.warning("report dropped: job=%s error=%s", leased.job.id, error)
+                sent.append(_dropped())
+            except ValkeyError as error:
+                raise unavailable(error) from error
+        return _collected(sent)
+
+    def _send_report(self, leased: LeasedJob, report: Report) -> Awaitable[ReportAnswer]:
+        job = cast(Job, leased.wire)
+        if report.kind == CHILD_KIND:
+            child = msgspec.json.decode(report.data_json, type=ChildRequest)
+            return self._add_child(leased, child)
+        kept = number_of(job.opts.get(Opt.KEEP_LOGS))
+        written = self.consumer.report(
+            job.id, leased.token, *wire_report(report), keep_logs=kept or KEEP_MESSAGES
+        )
+        return _reported(written)
+
+    def _add_child(self, leased: LeasedJob, child: ChildRequest) -> Awaitable[ReportAnswer]:
+        hub = self._hub
+        queue = BullQueue(hub.connection, child.queue, hub.settings, now_ms=hub.now_ms)
+        parent = Parent(self.name, leased.job.id)
+        options = JobOptions(job_id=child.job_id, parent=parent)
+        return _child_added(queue.send(NewJob(child.task, child.payload_json, options)))
+
+    # Settling
+
+    def settle(
+        self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int
+    ) -> Awaitable[SettledBatch]:
+        """One script for all jobs that end, one for each other outcome and one for the next jobs,
+        all in one write."""
+        places: list[int] = []
+        ends: list[End] = []
+        others: list[tuple[int, Sent]] = []
+        try:
+            for place, (leased, outcome) in enumerate(batch):
+                end = end_of(leased, outcome)
+                if end is None:
+                    others.append((place, self._send(leased, outcome)))
+                else:
+                    places.append(place)
+                    ends.append(end)
+            calls = [
+                (places[part], self.consumer.settle(ends[part]))
+                for part in settle_args.parts(ends, _BATCH)
+            ]
+            following = self.take(want) if want > 0 else _nothing()
+        except ValkeyError as error:
+            raise unavailable(error) from error
+        self._settles += 1
+        if self._blocked:
+            self._unseen = True
+            self._idle.resolve(True)
+        return self._settled(batch, calls, others, following)
+
+    async def _settled(
+        self,
+        batch: Sequence[tuple[LeasedJob, Outcome]],
+        calls: Sequence[tuple[Sequence[int], Awaitable[Sequence[Ended]]]],
+        others: Sequence[tuple[int, Sent]],
+        following: Awaitable[list[LeasedJob]],
+    ) -> SettledBatch:
+        answers = [SettleAnswer.SETTLED] * len(batch)
+        failure: BackendUnavailable | None = None
+        # All replies are awaited, whatever fails: a reply that is not read is a job forgotten.
+        for place, answer in others:
+            try:
+                answers[place] = await answer
+            except ValkeyError as error:
+                failure = unavailable(error)
+        for places, reply in calls:
+            try:
+                for place, ended in zip(places, await reply, strict=True):
+                    if not isinstance(ended, Settled):
+                        answers[place] = await self._not_settled(batch[place][0], ended)
+            except ValkeyError as error:
+                failure = unavailable(error)
+        try:
+            jobs = await following
+        except BackendUnavailable as error:
+            failure, jobs = error, []
+        if failure is not None:
+            raise failure
+        return SettledBatch(answers, jobs)
+
+    async def _not_settled(self, leased: LeasedJob, answer: Refusal | ServerError) -> SettleAnswer:
+        """A job whose children have not all succeeded cannot be completed: it fails."""
+        job = cast(Job, leased.wire)
+        if isinstance(answer, ServerError):
+            _log.error("the server refuses to end a job: job=%s error=%s", job.id, answer)
+            return SettleAnswer.REFUSED
+        if answer is Refusal.PENDING_CHILDREN:
+            failure = Failure("the job returned while children of it were pending")
+        elif answer is Refusal.FAILED_CHILDREN:
+            failure = Failure("the job returned although a child of it failed")
+        else:
+            return settle_answer(answer)
+        return settle_answer(await self.consumer.fail(job, leased.token, failure))
+
+    def _send(self, leased: LeasedJob, outcome: Outcome) -> Sent:
+        """Send an outcome that does not end the job."""
+        consumer, job, token = self.consumer, cast(Job, leased.wire), leased.token
+        match outcome:
+            case RetryLater(after_s, error):
+                delay_ms, failure = round(after_s * 1000), failure_of(error)
+                if delay_ms > 0:
+                    return _ended(consumer.delay(job, token, delay_ms, failure))
+                return _ended(consumer.retry(job, token, failure))
+            case Released():
+                return _ended(consumer.release(job.id, token))
+            case Postponed(until_ms):
+                delay_ms = max(0, until_ms - self._hub.now_ms())
+                return _ended(consumer.delay(job, token, delay_ms))
+            case RateLimited(for_s):
+                return self._limited(job, token, for_s)
+            case WaitsForChildren():
+                return self._waits(job, token, consumer.wait_for_children(job.id, token))
+            case Done() | Failed() | Canceled():
+                raise TypeError(f"{outcome!r} ends its job")
+
+    def _limited(self, job: Job, token: str, for_s: float) -> Sent:
+        """The limiter's key holds for all workers that have a limit; those without one ignore it,
+        so this one also remembers it."""
+        wait_ms = max(1, round(for_s * 1000))
+        self._not_before_ms = self._hub.now_ms() + wait_ms
+        command = ("SET", self.keys.limiter, RATE_LIMITED, "PX", wait_ms)
+        limiting = self._hub.connection.call(*command)
+        return _ended(self.consumer.release(job.id, token), limiting)
+
+    async def _waits(self, job: Job, token: str, answer: Awaitable[bool | Refusal]) -> SettleAnswer:
+        """Without a pending child the job runs again at once."""
+        answered = await answer
+        if answered is True:
+            return SettleAnswer.SETTLED
+        if answered is False:
+            return settle_answer(await self.consumer.release(job.id, token))
+        if answered is Refusal.FAILED_CHILDREN:
+            failure = Failure("a child of the job failed")
+            return settle_answer(await self.consumer.fail(job, token, failure))
+        return settle_answer(answered)
+
+    # Leases, cancellation, maintenance
+
+    async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
+        """Renew locks on the connection of the event loop."""
+        pairs = [(leased.job.id, str(leased.token)) for leased in batch]
+        with raises_unavailable():
+            answers = read_renewed(batch, await self.consumer.send_renewal(pairs))
+        return [answers[leased.token] for leased in batch]
+
+    def lease_renewer(self) -> BullLeaseRenewer:
+        """Shared by all engines of the hub."""
+        return self._hub.lease_renewer()
+
+    def cancels(self) -> AsyncIterator[CancelRequest]:
+        return self._hub.cancels()
+
+    def maintenance(self) -> Sequence[MaintenanceTask]:
+        """The stalled check (B-6); once per interval among all programs of the queue."""
+        period_s = self._settings.stalled_interval_ms / 1000
+        return [MaintenanceTask(f"stalled check of {self.name}", period_s, self._check_stalled)]
+
+    async def _check_stalled(self) -> MaintenanceResult | None:
+        with raises_unavailable():
+            moved = await self.consumer.check_stalled()
+        if moved:
+            _log.warning("stalled jobs requeued: queue=%s jobs=%d", self.name, len(moved))
+        return MaintenanceResult(len(moved))
+
+
+async def _ended(
+    answer: Awaitable[Settled | Refusal], before: Awaitable[object] | None = None
+) -> SettleAnswer:
+    if before is not None:
+        await before
+    return settle_answer(await answer)
+
+
+async def _nothing() -> list[LeasedJob]:
+    return []
+
+
+async def _dropped() -> ReportAnswer:
+    return ReportAnswer.DROPPED
+
+
+async def _reported(written: Awaitable[bool]) -> ReportAnswer:
+    return ReportAnswer.WRITTEN if await written else ReportAnswer.LOST
+
+
+async def _child_added(answer: Awaitable[object]) -> ReportAnswer:
+    return ReportAnswer.LOST if await answer is Refusal.NO_PARENT else ReportAnswer.WRITTEN
+
+
+async def _collected(sent: Sequence[Awaitable[ReportAnswer]]) -> list[ReportAnswer]:
+    answers: list[ReportAnswer] = []
+    failure: ValkeyError | None = None
+    for answer in sent:
+        try:
+            answers.append(await answer)
+        except ValkeyError as error:
+            failure = error
+    if failure is not None:
+        raise unavailable(failure) from failure
+    return answers

@@ -1,0 +1,56 @@
+"""The BullMQ wire in a gateway: the server of the queues, the queues on it, and their metrics."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+from jobwire.gateway.feature import Feature
+from jobwire.maintenance import Maintenance
+from jobwire.settings import Settings
+from jobwire.systems.backends import START_TIMEOUT_S
+from jobwire.systems.queues.directory import QueueDirectory
+from jobwire.systems.queues.follow import QueueFollower
+from jobwire.systems.queues.http import queue_routes
+from jobwire.systems.queues.http.access import QueueAccess
+from jobwire.systems.queues.http.view import QueuesView
+from jobwire.systems.queues.metrics import BullMetrics
+from jobwire.systems.queues.scripts import SCRIPTS
+from jobwire.systems.queues.server import queues_server
+from jobwire.systems.system import GatewayContext
+from jobwire.valkey import Connection
+
+
+@contextlib.asynccontextmanager
+async def queues_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
+    """The feature; while it is open, events are followed and the directory of queues is kept up to
+    date."""
+    queues, valkey = context.settings.queues, context.backends.valkey
+    follower = QueueFollower(queues.prefix)
+    async with (
+        _connection(context.settings, valkey) as connection,
+        follower.running(connection.config, valkey.name, connect_timeout_s=START_TIMEOUT_S),
+    ):
+        await connection.load_scripts(SCRIPTS.values())
+        directory = QueueDirectory(connection, queues.prefix, queues.names)
+        await directory.scan()
+        access = QueueAccess(connection, queues.bull(), directory, queues.tenant_of)
+        async with Maintenance(directory.maintenance()).running():
+            yield Feature(
+                name="queues",
+                routes=queue_routes(access, follower, context.streams),
+                scrape=BullMetrics(connection, queues.prefix, directory).read,
+                view=QueuesView(access),
+            )
+
+
+@contextlib.asynccontextmanager
+async def _connection(settings: Settings, valkey: Connection) -> AsyncGenerator[Connection]:
+    """The connection to the server of the queues: that of the program, or one of its own."""
+    server = queues_server(settings, valkey)
+    if isinstance(server, Connection):
+        yield server
+        return
+    opened = await Connection.open(server, name=valkey.name, connect_timeout_s=START_TIMEOUT_S)
+    try:
+        yield opened
+    finally:
+        await opened.close()

@@ -1,0 +1,110 @@
+"""Job schedulers of a queue over HTTP: list with their next runs, look, set, remove (B-12)."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from jobwire.api import schedulers as api
+from jobwire.api.queue_jobs import PageQuery
+from jobwire.gateway.problems import Problem
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.route import Route
+from jobwire.systems.queues.codec import readable
+from jobwire.systems.queues.contract import Refusal
+from jobwire.systems.queues.http import bodies, problems
+from jobwire.systems.queues.http.access import QueueAccess
+from jobwire.systems.queues.http.route import queue_route
+from jobwire.systems.queues.schedulers import Repeat, Scheduler, Schedulers, upcoming_ms
+
+_RUNS: Final = 3
+"""How many next runs of a scheduler are shown."""
+
+
+class SchedulerRoutes:
+    """The endpoints."""
+
+    def __init__(self, access: QueueAccess) -> None:
+        self._access = access
+
+    def routes(self) -> Sequence[Route]:
+        """The routes."""
+        return [
+            queue_route(api.LIST, self.list),
+            queue_route(api.GET, self.get),
+            queue_route(api.SET, self.set),
+            queue_route(api.REMOVE, self.remove),
+        ]
+
+    async def list(self, request: HttpRequest, queue: str, query: PageQuery) -> api.QueueSchedulers:
+        """A page of schedulers."""
+        schedulers = Schedulers(await self._access.existing(request, queue))
+        found, total = await asyncio.gather(
+            schedulers.list(first=query.first, count=query.limit), schedulers.count()
+        )
+        # A rare pattern takes milliseconds: other requests are answered meanwhile.
+        shown = await asyncio.to_thread(lambda: [_shown(each) for each in found])
+        after = query.first + query.limit
+        return api.QueueSchedulers(shown, total, after if after < total else None)
+
+    async def get(self, request: HttpRequest, queue: str, scheduler_id: str) -> api.QueueScheduler:
+        """One scheduler."""
+        found = await Schedulers(await self._access.existing(request, queue)).get(scheduler_id)
+        if found is None:
+            raise Problem(api.SCHEDULER_NOT_FOUND)
+        return await asyncio.to_thread(_shown, found)
+
+    async def set(
+        self, request: HttpRequest, queue: str, scheduler_id: str, body: api.NewScheduler
+    ) -> api.SetScheduler:
+        """Set a scheduler, new or changed, and make its next job."""
+        schedulers = Schedulers(self._access.open(request, queue))
+        job = bodies.new_job(body.name or scheduler_id, body.data, body.opts)
+        made = await schedulers.set(scheduler_id, _repeat(body.repeat), job)
+        if made is None:
+            return api.SetScheduler(scheduler_id, None, None)
+        if isinstance(made, Refusal):
+            raise problems.refused(made)
+        self._access.directory.add(queue)
+        found = await schedulers.get(scheduler_id)
+        return api.SetScheduler(scheduler_id, made.job_id, None if found is None else found.next_ms)
+
+    async def remove(self, request: HttpRequest, queue: str, scheduler_id: str) -> None:
+        """Remove a scheduler and its delayed job."""
+        if not await Schedulers(await self._access.existing(request, queue)).remove(scheduler_id):
+            raise Problem(api.SCHEDULER_NOT_FOUND)
+
+
+def _repeat(given: api.RepeatOptions) -> Repeat:
+    return Repeat(
+        every_ms=given.every or 0,
+        offset_ms=given.offset or 0,
+        pattern=given.pattern or "",
+        tz=given.tz or "",
+        immediately=given.immediately,
+        limit=given.limit,
+        start_ms=given.startDate,
+        end_ms=given.endDate,
+    )
+
+
+def _shown(scheduler: Scheduler) -> api.QueueScheduler:
+    repeat = scheduler.repeat
+    return api.QueueScheduler(
+        id=readable(scheduler.id),
+        name=readable(scheduler.name),
+        next=scheduler.next_ms if scheduler.pending else None,
+        next_runs=upcoming_ms(scheduler, _RUNS),
+        made=scheduler.made,
+        # Another program wrote them: they are shown as they are, not checked.
+        repeat=api.SchedulerRepeat(
+            every=repeat.every_ms or None,
+            offset=repeat.offset_ms or None,
+            pattern=readable(repeat.pattern) or None,
+            tz=readable(repeat.tz) or None,
+            limit=repeat.limit,
+            startDate=repeat.start_ms,
+            endDate=repeat.end_ms,
+        ),
+        data=scheduler.data,
+        opts=scheduler.opts,
+    )

@@ -1,0 +1,114 @@
+"""Job hashes as the worker's LeasedJobs, and outcomes as ends and failures of the wire. Pure."""
+
+import logging
+from typing import Final, cast
+
+import msgspec
+from msgspec import UNSET
+
+from jobwire.job.errors import RefusedError
+from jobwire.job.messages import (
+    Canceled,
+    Done,
+    Failed,
+    JobError,
+    JobId,
+    JobInfo,
+    Json,
+    LeasedJob,
+    Outcome,
+    Policy,
+    Token,
+)
+from jobwire.job.retry import Backoff
+from jobwire.systems.queues import settle_args
+from jobwire.systems.queues.codec import Job, number_of
+from jobwire.systems.queues.contract import CANCELED, Opt
+from jobwire.systems.queues.settle_args import End, Failure
+
+_log = logging.getLogger("jobwire.bullmq")
+_LONGEST_BACKOFF_S: Final = 10 * 365 * 86_400.0
+_BACKOFF: Final = Opt.BACKOFF.value
+_NO_POLICY: Final = Policy()
+_CANCELED: Final = Failure(CANCELED)
+_decode: Final = msgspec.json.Decoder().decode
+
+
+def leased_job(job: Job, token: str, queue: str) -> LeasedJob:
+    """A started job. One that must not run has its outcome already."""
+    payload = job.payload
+    if payload is UNSET:
+        payload = cast(Json, _decode(job.data_json)) if not job.problem else None
+    info = JobInfo(
+        JobId(job.id),
+        queue,
+        job.name,
+        payload,
+        job.attempts_made + 1,
+        job.attempts_started,
+        job.timestamp_ms,
+        "",
+        "",
+    )
+    attempts = job.attempts
+    policy = _NO_POLICY
+    if attempts or _BACKOFF in job.opts:
+        policy = Policy(max_attempts=attempts or None, backoff=_backoff(job, attempts))
+    preset = _preset(job) if job.problem or job.deferred_failure else None
+    return LeasedJob(info, Token(token), policy, preset, job)
+
+
+def _preset(job: Job) -> Outcome | None:
+    if job.deferred_failure == CANCELED:
+        return Canceled()
+    if job.deferred_failure:
+        return Failed(JobError("deferred_failure", job.deferred_failure))
+    if job.problem:
+        return Failed(JobError("invalid_job", job.problem))
+    return None
+
+
+def _backoff(job: Job, attempts: int) -> Backoff | None:
+    """The job's own backoff; None where its handler's applies."""
+    rule = job.opts.get(_BACKOFF)
+    if not isinstance(rule, dict):
+        delay_ms = number_of(rule)
+        # A job with attempts and no backoff is retried at once, as by every program of the wire.
+        return _fixed(delay_ms or 0, 0.0) if attempts or delay_ms else None
+    delay_ms, kind = number_of(rule.get("delay")) or 0, rule.get("type")
+    jitter = rule.get("jitter")
+    part = jitter if isinstance(jitter, int | float) and 0 <= jitter <= 1 else 0.0
+    if kind == "exponential":
+        base_s = min(max(0, delay_ms) / 1000, _LONGEST_BACKOFF_S)
+        return Backoff("exponential", base_s, _LONGEST_BACKOFF_S, float(part))
+    return _fixed(delay_ms, float(part)) if kind == "fixed" else None
+
+
+def _fixed(delay_ms: int, jitter: float) -> Backoff:
+    delay_s = min(max(0, delay_ms) / 1000, _LONGEST_BACKOFF_S)
+    return Backoff("fixed", delay_s, delay_s, jitter)
+
+
+def failure_of(error: JobError) -> Failure:
+    """`failedReason` and the stack: the exception's own text, as a Node worker writes it (B-14)."""
+    reason = error.message
+    if error.cause_type:
+        reason = f"{error.cause_type}: {error.cause_text}" if error.cause_text else error.cause_type
+    return Failure(reason, error.detail)
+
+
+def end_of(leased: LeasedJob, outcome: Outcome) -> End | None:
+    """The end of the job; None where the outcome does not end it."""
+    job, token = cast(Job, leased.wire), leased.token
+    if isinstance(outcome, Done):
+        try:
+            return settle_args.completed(job, token, outcome.result_json)
+        except RefusedError as error:
+            # A handler's result need not fit the wire; its job ends nevertheless.
+            _log.warning("outcome cannot be written: job=%s error=%s", leased.job.id, error)
+            return settle_args.failed(job, token, Failure(str(error)))
+    if isinstance(outcome, Failed):
+        return settle_args.failed(job, token, failure_of(outcome.error))
+    if isinstance(outcome, Canceled):
+        return settle_args.failed(job, token, _CANCELED)
+    return None

@@ -1,0 +1,75 @@
+"""Renews the locks of all queues of a worker from a thread (B-3, B-14).
+
+The hub creates one for all its engines, used by the worker's renewal thread. It has a blocking
+socket of its own, so a handler that blocks the event loop keeps its lock.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
+
+from jobwire.job.messages import LeasedJob, RenewAnswer
+from jobwire.systems.queues.clock import NowMs, system_now_ms
+from jobwire.systems.queues.contract import CANCELED, Keys
+from jobwire.systems.queues.replies import raises_unavailable
+from jobwire.systems.queues.scripts import script
+from jobwire.systems.queues.settings import BullSettings
+from jobwire.valkey import Arg, Config, Reply
+from jobwire.valkey.blocking_socket import BlockingSocket
+
+_BATCH: Final = 500
+
+
+class BullLeaseRenewer:
+    def __init__(
+        self, config: Config, settings: BullSettings, now_ms: NowMs = system_now_ms
+    ) -> None:
+        self.lease_s = settings.lock_ms / 1000
+        self.period_s = settings.renew_every_ms / 1000
+        self.heartbeat_s = self.period_s
+        self._settings = settings
+        self._now_ms = now_ms
+        # A call that hangs must leave time for another one before the lock expires.
+        timeout_s = min(config.read_timeout_s, self.lease_s / 4)
+        self._socket = BlockingSocket(config, "jobwire-lease-renewer", timeout_s=timeout_s)
+
+    def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
+        """Renew all of them, one call per queue."""
+        queues: dict[str, list[LeasedJob]] = {}
+        for leased in batch:
+            queues.setdefault(leased.job.source, []).append(leased)
+        answers: dict[str, RenewAnswer] = {}
+        for queue, jobs in queues.items():
+            for at in range(0, len(jobs), _BATCH):
+                answers |= self._renew(queue, jobs[at : at + _BATCH])
+        return [answers[leased.token] for leased in batch]
+
+    def _renew(self, queue: str, jobs: Sequence[LeasedJob]) -> Mapping[str, RenewAnswer]:
+        settings = self._settings
+        keys = (Keys(queue, settings.prefix).meta,)
+        args: list[Arg] = [self._now_ms(), int(settings.extras), settings.lock_ms, CANCELED]
+        for leased in jobs:
+            args += (leased.job.id, leased.token)
+        with raises_unavailable():
+            reply = self._socket.run(script("renew"), keys, args)
+        return read_renewed(jobs, reply)
+
+    def heartbeat(self) -> None:
+        """Nothing to do: a worker is known by its connections."""
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def read_renewed(jobs: Iterable[LeasedJob], reply: Reply) -> dict[str, RenewAnswer]:
+    """The reply to `renew`, by token."""
+    lost, canceled = (set(ids) for ids in cast("tuple[list[str], list[str]]", reply))
+    return {
+        leased.token: (
+            RenewAnswer.LOST
+            if leased.job.id in lost
+            else RenewAnswer.CANCEL
+            if leased.job.id in canceled
+            else RenewAnswer.RENEWED
+        )
+        for leased in jobs
+    }

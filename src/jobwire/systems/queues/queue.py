@@ -1,0 +1,307 @@
+"""A producer's end of a BullMQ queue: submit, bulk, get, counts, list, pause, resume, logs.
+
+Programs that hand work to a queue have one for each queue, over a connection that many share. It
+checks what the wire does not take (B-19) and never whether a handler exists.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from copy import copy
+from typing import Final, NamedTuple, cast
+
+from jobwire.job.errors import RefusedError
+from jobwire.job.messages import CancelOutcome
+from jobwire.systems.queues import contract
+from jobwire.systems.queues.checks import (
+    BULK_TOO_LARGE,
+    SCHEDULED,
+    UNKNOWN_STATE,
+    check_json,
+    check_name,
+    check_options,
+    check_queue_name,
+    is_job_id,
+    refuse,
+)
+from jobwire.systems.queues.clock import NowMs, system_now_ms
+from jobwire.systems.queues.codec import Job, read_counts, read_fields, read_job
+from jobwire.systems.queues.contract import COLLECTIONS, Keys, Refusal, State
+from jobwire.systems.queues.options import JobOptions, write_options, write_parent
+from jobwire.systems.queues.scripts import script
+from jobwire.systems.queues.settings import BullSettings
+from jobwire.valkey import Arg, Connection, Reply, ServerError
+from jobwire.valkey.script_batcher import ScriptBatcher
+
+_CANCEL_OUTCOMES: Final = {
+    "canceled": CancelOutcome.CANCELED,
+    "requested": CancelOutcome.REQUESTED,
+    "foreign": CancelOutcome.REQUESTED_FOREIGN,
+    "finished": CancelOutcome.FINISHED,
+    "gone": CancelOutcome.GONE,
+}
+
+_ADD: Final = script("add")
+_WIDTH: Final = 2
+_PLAIN: Final = JobOptions()
+
+DataCheck = Callable[[str, str], None]
+"""Called with a job's name and data; raises RefusedError."""
+
+
+class NewJob(NamedTuple):
+    """A job to submit."""
+
+    name: str
+    data_json: str = "{}"
+    options: JobOptions = JobOptions()
+
+
+class Added(NamedTuple):
+    """The job was made."""
+
+    job_id: str
+
+
+class Duplicate(NamedTuple):
+    """A job of this custom id exists; nothing was made."""
+
+    job_id: str
+
+
+class Deduplicated(NamedTuple):
+    """Another job owns the deduplication id; nothing was made."""
+
+    job_id: str
+
+
+AddAnswer = Added | Duplicate | Deduplicated | Refusal
+
+
+class Logs(NamedTuple):
+    lines: list[str]
+    total: int
+
+
+class BullQueue:
+    def __init__(
+        self,
+        connection: Connection,
+        queue: str,
+        settings: BullSettings | None = None,
+        *,
+        check_data: DataCheck | None = None,
+        now_ms: NowMs = system_now_ms,
+    ) -> None:
+        """`check_data` is the queue's schema, where it has one."""
+        self.settings = settings or BullSettings()
+        self.keys = Keys(check_queue_name(queue), self.settings.prefix)
+        self.connection = connection
+        self._check_data = check_data
+        self.now_ms = now_ms
+        self._declared = (self.keys.meta,)
+        self._extras = int(self.settings.extras)
+        self._batcher: ScriptBatcher[AddAnswer] = ScriptBatcher(
+            connection, _ADD, self._declared, self._head, _WIDTH, _set_answer, _failure
+        )
+        self._last_options: JobOptions | None = None
+        """The options of the last job: many jobs have the same ones."""
+        self._last_json = ""
+
+    # Submitting
+
+    async def submit(
+        self, name: str, data_json: str = "{}", options: JobOptions | None = None
+    ) -> AddAnswer:
+        """Make a job; RefusedError where the wire does not take it."""
+        return await self._add(NewJob(name, data_json, options or _PLAIN))
+
+    def send(self, job: NewJob) -> Awaitable[AddAnswer]:
+        """`submit`, sent when called and not at the end of the loop turn."""
+        answer = self._add(job)
+        self._batcher.send()
+        return answer
+
+    async def submit_many(self, jobs: Sequence[NewJob]) -> list[AddAnswer]:
+        """Make all of them in one round trip; all are refused if one must be."""
+        if len(jobs) > contract.MAX_BULK_JOBS:
+            raise refuse(
+                f"{len(jobs)} jobs in one bulk; at most {contract.MAX_BULK_JOBS} are taken",
+                code=BULK_TOO_LARGE,
+            )
+        check_bulk_bytes(job.data_json for job in jobs)
+        items: list[Sequence[Arg]] = []
+        for number, job in enumerate(jobs):
+            try:
+                items.append(self._args(job))
+            except RefusedError as error:
+                raise refuse(f"job {number}: {error.message}", code=error.code) from None
+        add = self._batcher.add
+        return await asyncio.gather(
+            *[add(item, len(job.data_json)) for item, job in zip(items, jobs, strict=True)]
+        )
+
+    async def submit_parent(self, name: str, data_json: str, options: JobOptions) -> AddAnswer:
+        """Make a job that waits until children are added and have ended."""
+        job = NewJob(name, data_json, options)
+        self.check(job)
+        if options.deduplication is not None:
+            raise refuse("a job that waits for children cannot be deduplicated")
+        return await self._add(job, waits_for_children=True)
+
+    async def cancel(self, job_id: str) -> CancelOutcome:
+        """Remove a job that waits; ask the worker of an active one to stop it. The job then fails
+        as `canceled` (B-17)."""
+        if not is_job_id(job_id):
+            return CancelOutcome.GONE
+        channel = contract.control_channel(self.settings.prefix)
+        args = (job_id, contract.CANCELED, channel, contract.TOKEN_PREFIX)
+        answer = cast(str, await self.run("cancel", *args))
+        if answer == SCHEDULED:
+            raise refuse(
+                f"job {job_id} belongs to a scheduler: remove the scheduler instead", SCHEDULED
+            )
+        return _CANCEL_OUTCOMES[answer]
+
+    # Looking
+
+    async def get(self, job_id: str) -> Job | None:
+        """A job with its fields; None where there is none."""
+        if not is_job_id(job_id):
+            return None
+        found = cast("dict[str, str]", await self.connection.call("HGETALL", self.keys.job(job_id)))
+        return read_fields(job_id, found) if found else None
+
+    async def state(self, job_id: str) -> State:
+        """`unknown` where the job is in no list of the queue."""
+        if not is_job_id(job_id):
+            return State.UNKNOWN
+        return State(cast(str, await self.run("state", job_id)))
+
+    async def counts(self) -> dict[State, int]:
+        """Jobs by state."""
+        return read_counts(cast("list[int]", await self.run("counts")))
+
+    async def list(
+        self, state: State | str, *, first: int = 0, count: int = 50, oldest_first: bool = True
+    ) -> list[Job]:
+        """A page of the jobs in a state."""
+        collection = COLLECTIONS.get(cast(State, state))
+        if collection is None:
+            known = ", ".join(COLLECTIONS)
+            raise refuse(f"no such state: {state!r}; there are {known}", code=UNKNOWN_STATE)
+        if not 0 <= first < 1 << 31 or not 1 <= count <= contract.MAX_BULK_JOBS:
+            raise refuse(f"a page begins at 0 or later and has 1 to {contract.MAX_BULK_JOBS} jobs")
+        found = await self.run("range", collection, first, count, int(oldest_first))
+        rows = cast("list[tuple[str, list[Reply]]]", found)
+        return [read_job(job_id, flat) for job_id, flat in rows if flat]
+
+    async def logs(self, job_id: str, *, first: int = 0, last: int = -1) -> Logs:
+        """The lines of a job's log, the oldest first, and how many there are."""
+        if not is_job_id(job_id):
+            return Logs([], 0)
+        key = self.keys.logs(job_id)
+        lines, total = await asyncio.gather(
+            self.connection.call("LRANGE", key, first, last), self.connection.call("LLEN", key)
+        )
+        return Logs(cast("list[str]", lines), cast(int, total))
+
+    # Pausing
+
+    async def pause(self) -> None:
+        """No worker of any program starts another job; running ones go on."""
+        await self.run("pause")
+
+    async def resume(self) -> None:
+        """Start again; jobs that an older program moved to the list `paused` are next."""
+        first = 1
+        while cast(int, await self.run("resume", first)) > 0:
+            first = 0
+
+    # How the scripts are called
+
+    def run(self, verb: str, *args: Arg) -> Awaitable[Reply]:
+        """A script of this queue, for the admin verbs; sent when called, after all jobs that were
+        submitted before."""
+        self._batcher.send()
+        return self.connection.run(script(verb), self._declared, (*self._head(), *args))
+
+    def _head(self) -> tuple[Arg, ...]:
+        return (self.now_ms(), self._extras)
+
+    def _add(self, job: NewJob, *, waits_for_children: bool = False) -> Awaitable[AddAnswer]:
+        args = self._args(job, waits_for_children=waits_for_children)
+        return self._batcher.add(args, len(job.data_json))
+
+    def _args(self, job: NewJob, *, waits_for_children: bool = False) -> Sequence[Arg]:
+        """The arguments of `add` for one job; RefusedError where the wire does not take it."""
+        options = job.options
+        if options is not self._last_options:
+            check_options(options)
+            self._last_json = write_options(options, self.settings.prefix)
+            self._last_options = options
+        self._check_content(job)
+        timestamp_ms = self.now_ms() if options.timestamp_ms is None else options.timestamp_ms
+        args: list[Arg] = [options.job_id, job.name, job.data_json, self._last_json, timestamp_ms]
+        parent, rule = options.parent, options.deduplication
+        is_plain = not (options.delay_ms or options.priority or options.lifo or waits_for_children)
+        if is_plain and parent is None and rule is None:
+            args.append(0)
+            return args
+        prefix = self.settings.prefix
+        args += (1, options.delay_ms, options.priority, int(options.lifo))
+        args += (
+            (Keys(parent.queue, prefix).job(parent.id), write_parent(parent, prefix))
+            if parent
+            else ("", "")
+        )
+        args += (rule.id, rule.ttl_ms, rule.flags) if rule else ("", 0, "")
+        args.append(int(waits_for_children))
+        return args
+
+    def check(self, job: NewJob) -> None:
+        """Raise RefusedError where the wire does not take the job (B-19)."""
+        check_options(job.options)
+        self._check_content(job)
+
+    def _check_content(self, job: NewJob) -> None:
+        check_name(job.name)
+        if _bytes(job.data_json) > contract.MAX_DATA_BYTES:
+            raise refuse(f"the data of a job may have {contract.MAX_DATA_BYTES} bytes")
+        check_json(job.data_json, "the data")
+        if self._check_data is not None:
+            self._check_data(job.name, job.data_json)
+
+
+def check_bulk_bytes(texts: Iterable[str]) -> None:
+    """Raise RefusedError if the data of jobs that are added at once is too large."""
+    size = sum(map(_bytes, texts))
+    if size > contract.MAX_BULK_BYTES:
+        raise refuse(
+            f"{size} bytes of data in one bulk; at most {contract.MAX_BULK_BYTES} are taken",
+            code=BULK_TOO_LARGE,
+        )
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def _set_answer(waiter: "asyncio.Future[AddAnswer]", answer: Sequence[Reply]) -> None:
+    match answer:
+        case ["added", str(job_id)]:
+            waiter.set_result(Added(job_id))
+        case ["duplicate", str(job_id)]:
+            waiter.set_result(Duplicate(job_id))
+        case ["deduplicated", str(job_id)]:
+            waiter.set_result(Deduplicated(job_id))
+        case [ServerError() as error, *_]:
+            waiter.set_exception(error)
+        case [str(word), *_]:
+            waiter.set_result(Refusal(word))
+        case _:
+            waiter.set_exception(TypeError(f"the script answered {answer!r}"))
+
+
+def _failure(error: BaseException) -> BaseException:
+    """One exception for each caller of a batch."""
+    return copy(error)

@@ -1,0 +1,71 @@
+"""Arguments of the script `settle`, one sequence for each job that ends. Pure.
+
+The consumer sends those of one job, the engine those of a batch.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias, cast
+
+from jobwire.systems.queues.checks import check_json
+from jobwire.systems.queues.codec import Job, KeepRule, clean, json_text, keep_rule
+from jobwire.systems.queues.contract import MAX_REASON, MAX_STACK, Event, Field, Opt
+from jobwire.valkey import Arg
+
+_COMPLETED: Final = Event.COMPLETED.value
+_FAILED: Final = Event.FAILED.value
+_ON_COMPLETE: Final = Opt.REMOVE_ON_COMPLETE.value
+_ON_FAIL: Final = Opt.REMOVE_ON_FAIL.value
+_NULL: Final = "null"
+_VALUE: Final = 3
+"""Where the result or the reason stands in the arguments of a job."""
+_MAX_CHARACTERS: Final = 256 * 1024
+"""Characters of results in one script."""
+
+End: TypeAlias = Sequence[Arg]
+
+
+class Failure(NamedTuple):
+    """Why an attempt failed, for `failedReason` and `stacktrace`."""
+
+    reason: str
+    stack: str = ""
+
+
+def completed(job: Job, token: str, result_json: str, keep: KeepRule | None = None) -> End:
+    """The job ends with its result; RefusedError where that is not JSON."""
+    if result_json != _NULL:
+        check_json(result_json, "the result")
+    rule = keep_rule(job.opts.get(_ON_COMPLETE), keep)
+    return (job.id, token, _COMPLETED, result_json, job.attempts, *rule, 0)
+
+
+def failed(job: Job, token: str, failure: Failure, keep: KeepRule | None = None) -> End:
+    """The job ends as failed for good."""
+    rule = keep_rule(job.opts.get(_ON_FAIL), keep)
+    fields = failure_fields(job, failure)
+    reason = clean(failure.reason, MAX_REASON)
+    return (job.id, token, _FAILED, reason, job.attempts, *rule, len(fields), *fields)
+
+
+def parts(ends: Sequence[End], most: int) -> Iterator[slice]:
+    """Which of them go together into one script: at most so many, and not too much text."""
+    first = characters = 0
+    for at, end in enumerate(ends):
+        size = len(cast(str, end[_VALUE]))
+        if at - first >= most or (characters + size > _MAX_CHARACTERS and at > first):
+            yield slice(first, at)
+            first, characters = at, 0
+        characters += size
+    if ends:
+        yield slice(first, len(ends))
+
+
+def failure_fields(job: Job, failure: Failure) -> tuple[str, ...]:
+    """What a failed attempt leaves in the hash. Stacks of earlier attempts stay, the newest last,
+    up to the job's limit."""
+    limit = job.opts.get(Opt.STACKTRACE_LIMIT)
+    reason = clean(failure.reason, MAX_REASON)
+    stacks = [*(clean(each, MAX_STACK) for each in (*job.stacktrace, failure.stack or reason))]
+    if isinstance(limit, int) and not isinstance(limit, bool):
+        stacks = stacks[-limit:] if limit > 0 else []
+    return (Field.FAILED_REASON, reason, Field.STACKTRACE, json_text([*stacks]))

@@ -21,14 +21,14 @@ client's `RateLimited` is also the name of an outcome."""
 
 
 def test_no_two_public_classes_have_the_same_name() -> None:
-    """Names inside a wire follow its protocol, so each wire is compared with itself only."""
+    """Names inside a system follow its wire, so each system is compared with itself only."""
     places: dict[tuple[str, str], list[str]] = defaultdict(list)
     for file in sorted(SOURCE.rglob("*.py")):
         parts = file.relative_to(SOURCE).parts
-        wire = parts[1] if parts[0] == "wires" else ""
+        system = parts[1] if parts[0] == "systems" else ""
         for node in ast.parse(file.read_text()).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[wire, node.name].append(f"{file.relative_to(ROOT)}:{node.lineno}")
+                places[system, node.name].append(f"{file.relative_to(ROOT)}:{node.lineno}")
     twice = {name: found for (_, name), found in places.items() if len(found) > 1}
     assert {name: found for name, found in twice.items() if name not in PUBLISHED_TWICE} == {}
 

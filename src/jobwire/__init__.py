@@ -4,7 +4,9 @@ A job is submitted once, leased to one worker at a time, reports while it runs, 
 A wire is a documented protocol that other programs use, too.
 
     job/       the domain model: states, outcomes, the Engine protocol. Pure
-    wires/     one folder per contract
+    systems/   one folder per system: its wire, its HTTP, its assembly
+    api/       every HTTP operation, as data
+    programs/  what builds the gateway, the worker and `up` from all systems
     handlers/  the built-in handlers
     worker/    leases jobs and runs handlers
     gateway/   the HTTP server

@@ -31,7 +31,7 @@ from typing import Any, Final
 # Python and the libraries read these when they are loaded.
 _READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "OTEL_")
 # All modules of these, and what they import.
-_PACKAGES: Final = ("jobwire.cli", "jobwire.systems.jobs.system", "jobwire.systems.queues.system")
+_PACKAGES: Final = ("jobwire.cli", "jobwire.systems.jobs", "jobwire.systems.queues")
 _MODULES: Final = (
     "jobwire.client",
     "jobwire.doctor.machine",

@@ -1,8 +1,8 @@
 """The import rules as data: which package may import which, and a check for violations.
 
 Used by `tests/test_architecture.py`. A package is a folder or a module directly under `jobwire`.
-Each wire is a package of its own, and so is its `http.py` or folder `http/`: only that part may
-import the gateway.
+Each system has three layers, lowest first: its wire, `http/`, and the modules that assemble it for
+the programs. Only the upper two may import the gateway, only the last one a program's packages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 EVERYTHING: Final = frozenset({"*"})
 _BACKENDS: Final = frozenset({"valkey", "objects", "job", "cron"})
 
-# Imports allowed besides the package's own. `wires`: any wire; `settings.*`: settings modules.
+# Imports allowed besides the package's own. `systems`: any system; `settings.*`: settings modules.
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "__init__": EVERYTHING,  # the public names, loaded lazily
     "__main__": frozenset({"cli"}),
@@ -23,7 +23,9 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "api": frozenset(),
     "cli": frozenset(
         {
-            "wiring",
+            "programs",
+            "systems.frame",
+            "systems.assembly",
             "settings",
             "log",
             "client",
@@ -45,8 +47,8 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "doctor": frozenset({"valkey", "objects", "endpoints", "handlers", "net"}),
     "maintenance": frozenset({"job", "log"}),
     "endpoints": frozenset({"net", "private_files"}),
-    # Serverless entry points: built without `wiring`, for a fast cold start.
-    "functions": frozenset({"wires", "objects", "settings", "log", "redaction"}),
+    # Serverless entry points: built without `programs`, for a fast cold start.
+    "functions": frozenset({"systems", "objects", "settings", "log", "redaction"}),
     "gateway": frozenset({"api", "job", "log", "histogram", "net", "text"}),
     "handlers": frozenset({"job", "json_schema", "net", "spawn"}),
     "histogram": frozenset(),
@@ -66,9 +68,24 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     # Runs users' handlers with the real worker, and starts a real server for their tests.
     "testing": frozenset({"job", "valkey", "worker", "local"}),
     "valkey": frozenset(),
-    "wires": _BACKENDS,
-    "wires.http": _BACKENDS | {"api", "gateway", "json_schema", "text"},
-    "wiring": EVERYTHING,
+    "systems": _BACKENDS,
+    "systems.http": _BACKENDS | {"api", "gateway", "json_schema", "text"},
+    "systems.assembly": _BACKENDS
+    | {"api", "gateway", "worker", "handlers", "settings", "doctor", "maintenance", "log", "net"}
+    | {
+        "private_files",
+        "redaction",
+        "text",
+        "endpoints",
+        "spawn",
+        "local",
+        "page",
+        "systems.frame",
+    },
+    # The declaration of a system and what all systems share: below each of them.
+    "systems.frame": _BACKENDS
+    | {"doctor", "endpoints", "gateway", "log", "net", "settings", "text", "worker"},
+    "programs": EVERYTHING,
     "user_frames": frozenset(),
     "worker": frozenset(
         {
@@ -85,34 +102,44 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     ),
 }
 
+_ASSEMBLY: Final = frozenset(
+    {"app_queues", "bot", "commands", "demo", "doctor", "feature", "key_files", "look"}
+    | {"schema_documents", "server", "storage", "system", "upload_gateway", "video", "worker"}
+)
+"""The modules of systems that belong to the layer of the assembly."""
+_LAYERS: Final = ("systems", "systems.http", "systems.assembly")
+
 
 def violations(package: Path) -> list[str]:
     """Every import that breaks a rule, one line each."""
     found: list[str] = []
     for file in sorted(package.rglob("*.py")):
         module = _module(package, file)
-        area, wire = _area(module)
+        area, system = _area(module)
         if area not in ALLOWED:
             found.append(
                 f"{module}: the package {area!r} has no rule in tests/support/import_rules.py"
             )
             continue
         for line, target in _imports(package, file):
-            if not _is_allowed(area, wire, target):
+            if not _is_allowed(area, system, target):
                 found.append(f"{module}:{line} imports {target}; {_rule(area)}")
     return found
 
 
-def _is_allowed(area: str, wire: str | None, target: str) -> bool:
+def _is_allowed(area: str, system: str | None, target: str) -> bool:
     allowed = ALLOWED[area]
-    other, other_wire = _area(target)
-    same_area = wire == other_wire and other.removesuffix(".http") == area.removesuffix(".http")
-    if same_area or allowed is EVERYTHING or other == "__init__":
+    other, other_system = _area(target)
+    if area == other and system == other_system:
+        return True
+    if allowed is EVERYTHING or other == "__init__":
         return True
     if "settings.*" in allowed and target.endswith(".settings"):
         return True
-    if other.startswith("wires"):
-        return wire is None and "wires" in allowed
+    if system is not None and system == other_system:
+        return _LAYERS.index(area) > _LAYERS.index(other)
+    if other_system is not None:
+        return system is None and ("systems" in allowed or other in allowed)
     return other in allowed
 
 
@@ -127,11 +154,16 @@ def _module(package: Path, file: Path) -> str:
 
 
 def _area(module: str) -> tuple[str, str | None]:
-    """The package of a module, and the wire's name if it belongs to a wire."""
+    """The package of a module, or its layer and the system's name if it belongs to a system."""
     parts = module.split(".")[1:] or ["__init__"]
-    if parts[0] == "wires" and len(parts) > 1:
-        return ("wires.http" if parts[2:3] == ["http"] else "wires"), parts[1]
-    return parts[0], None
+    if parts[0] != "systems" or len(parts) == 1:
+        return parts[0], None
+    if parts[1] in ("system", "backends"):
+        return "systems.frame", None
+    layer = parts[2] if len(parts) > 2 else ""
+    if layer == "http":
+        return "systems.http", parts[1]
+    return ("systems.assembly" if layer in _ASSEMBLY else "systems"), parts[1]
 
 
 def _imports(package: Path, file: Path) -> Iterator[tuple[int, str]]:

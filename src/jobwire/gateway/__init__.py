@@ -25,5 +25,5 @@
     fleet         /v1/workers /v1/stats; minute_counts has what a view counts
     wire_view     the keys of a job on its server, in one form for all wires
 
-Built by `wiring`, which passes the features. It knows nothing of what a feature does.
+Built by `programs`, which passes the features. It knows nothing of what a feature does.
 """

@@ -1,7 +1,7 @@
 """The ASGI application, built from the routes of all features.
 
 Every request takes the same path: an `HttpRequest` is created, `admission` checks it, the endpoint
-of a route answers, and every failure becomes a problem document. Built by `wiring`, run by
+of a route answers, and every failure becomes a problem document. Built by `programs`, run by
 `server`. Plain ASGI, without a framework.
 """
 

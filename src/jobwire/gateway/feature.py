@@ -1,4 +1,4 @@
-"""What one system adds to the gateway; created by `wiring`, mounted by `app`."""
+"""What one system adds to the gateway; created by the system's `feature.py`, mounted by `app`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """An OpenTelemetry span around each request that may create jobs (O-5).
 
-`wiring` wraps the gateway with it if traces are exported. It replaces the `traceparent` header by
+`programs` wraps the gateway with it if traces are exported. It replaces the `traceparent` header by
 that of the span; the routes store the header in the job in any case. Requests that only read have
 no span: an event stream may be open for hours.
 """

@@ -1,15 +1,9 @@
-"""Builds the programs from all other packages. Called by the CLI.
+"""Builds the programs from the systems and all other packages. Called by the CLI.
 
-    systems       the declaration of a system, and the list of systems
-    jobs/         the system `jobs`: the Streams wire with the six tasks
-    queues/       the system `queues`: the BullMQ wire
-    images/       the system `images`: records, uploads, photos
-    predictions/  the system `predictions`: the photo bot, and its demo
     gateway       the HTTP gateway, from the features of the chosen systems
     worker        an App of handlers on the queues of the chosen systems
     installation  `jobwire up`: what it starts
     parts         the states of the parts, from the supervisor to the gateway
-    backends      Valkey and the buckets, opened by the systems' needs
     page          the web page, /v1/settings and /v1/backends
     schema        the JSON Schema of the systems
     traces        OpenTelemetry

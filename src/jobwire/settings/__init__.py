@@ -9,7 +9,7 @@
     page      writes docs/settings.md
 
 To add a setting, add a field to a package's class; to add a section, add a line to `tree.py`. Used
-by the CLI and by `wiring`; a package sees only its own class.
+by the CLI and by `programs`; a package sees only its own class.
 """
 
 import importlib

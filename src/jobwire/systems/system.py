@@ -5,8 +5,8 @@ worker, processes under `jobwire up`, schema, lifecycle rules, doctor checks. Th
 declarations and know no system by name. A declaration is imported only when its system is chosen,
 and imports its parts only when they are built, so a program loads nothing of the others.
 
-To add a system: a module of `wiring` with a `SYSTEM`, and a line in `SYSTEMS`. A system outside of
-this package is chosen as `module:attribute`. See docs/extending.md.
+To add a system: a folder whose `system.py` has a `SYSTEM`, and a line in `SYSTEMS`. A system
+outside of this package is chosen as `module:attribute`. See docs/extending.md.
 """
 
 from __future__ import annotations

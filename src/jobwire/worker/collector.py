@@ -1,6 +1,6 @@
 """A worker's own /metrics, on the port `worker.metrics_port`; off if that is 0.
 
-Started by wiring. It answers from a thread, so that a blocked event loop stays visible; it only
+Started by `programs`. It answers from a thread, so that a blocked event loop stays visible; it only
 reads WorkerMetrics.
 """
 

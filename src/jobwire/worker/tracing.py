@@ -1,6 +1,6 @@
 """An OpenTelemetry span around each run of a handler, child of the submitter's span (O-5).
 
-Applied by wiring if tracing is configured. The span is current while the handler runs, so the
+Applied by `programs` if tracing is configured. The span is current while the handler runs, so the
 handler's calls (instrumented HTTP clients, our own client) belong to the trace.
 
 For a handler with `process=True` the worker makes the span around the run and the child process

@@ -1,6 +1,6 @@
 """A worker: leases jobs of one or more queues and runs an App's handlers.
 
-Built by `wiring` (or by a test) with engines that are ready to register. It installs no signal
+Built by `programs` (or by a test) with engines that are ready to register. It installs no signal
 handlers, opens no connection and knows no wire: its caller does.
 """
 

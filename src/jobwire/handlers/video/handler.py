@@ -1,6 +1,6 @@
 """The job that makes a clip: progress as the script's scenes are made, a URL as the result.
 
-Called by the handler that `wiring` registers. It knows neither a wire nor a bucket: the script and
+Called by the handler of the system `queues`. It knows neither a wire nor a bucket: the script and
 a store for the clip are passed in. Images of the user are not fetched.
 """
 

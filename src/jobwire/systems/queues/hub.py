@@ -1,6 +1,6 @@
 """What all BullMQ queues of one worker share on one server: sockets, renewal, cancel requests.
 
-Built by `wiring` with the engines of the queues. One blocking socket waits for all queues, one
+Built by `worker.py` with the engines of the queues. One blocking socket waits for all queues, one
 renewer renews all locks, one subscription brings all cancel requests.
 """
 

@@ -5,5 +5,5 @@
     events    live status
     uploads   the upload itself
 
-`wiring` builds the parts and passes the features to a gateway.
+The assembly of the system builds the parts and passes the features to a gateway.
 """

@@ -16,8 +16,8 @@ The operations, their types and their problems are in `api/jobs.py`, `api/fleet.
     openai              OpenAI-compatible routes in front of the tasks `chat` and `embed`
     openai_translation  OpenAI's requests as payloads, results as its answers
 
-`wiring` calls `feature` and passes the result to the gateway. Of the packages of this wire, only
-this one imports the gateway.
+The assembly calls `feature` and passes the result to the gateway. The wire itself does not import
+the gateway.
 """
 
 import time

@@ -55,7 +55,7 @@ def test_the_gateway_survives_an_outage_of_valkey(own_valkey: LocalValkey, tmp_p
 @clause("O-2")
 def test_a_missing_server_is_waited_for_then_one_line_and_exit_3(tmp_path: Path) -> None:
     source = (
-        "import sys; from jobwire.programs import backends; from jobwire.cli.main import main\n"
+        "import sys; from jobwire.systems import backends; from jobwire.cli.main import main\n"
         "backends.START_TIMEOUT_S = 0.5\n"
         "sys.exit(main(['gateway', '--port', '0', '--valkey', sys.argv[1]]))"
     )

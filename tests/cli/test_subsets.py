@@ -18,7 +18,8 @@ from tests.support import Program, clause, wait_until_sync
 
 _IMPORTED: Final = """
 import sys
-from jobwire.programs import gateway, installation, systems
+from jobwire.programs import gateway, installation
+from jobwire.systems import system as systems
 
 systems.resolve(sys.argv[1])
 print("loaded:", sorted(name for name in sys.modules if name in sys.argv[2:]))

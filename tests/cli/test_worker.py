@@ -299,7 +299,7 @@ def test_a_fault_of_the_users_setup_is_a_usage_error(valkey: LocalValkey, shop: 
 @clause("O-2")
 def test_a_missing_server_is_waited_for_then_one_line_and_exit_3(shop: Path) -> None:
     source = (
-        "import sys; from jobwire.programs import backends; from jobwire.cli.main import main\n"
+        "import sys; from jobwire.systems import backends; from jobwire.cli.main import main\n"
         "backends.START_TIMEOUT_S = 0.3\n"
         "sys.exit(main(['worker', 'shop', '--valkey', sys.argv[1]]))"
     )

@@ -132,7 +132,7 @@ def test_o04_a_refusal_of_the_upload_is_explained(media: MediaSite, browser: Bro
         (415, "unsupported_media_type"): "not of the type that was announced",
         (422, "not_an_image"): "This is not a photo",
         (429, "rate_limited"): "Too many requests with this key",
-        (503, "upload_capacity"): "Too many photos are in work now",
+        (503, "upload_capacity"): "Too many photos are being processed now",
     }
     photo = media.file("refused.jpg", plain_photo())
     with browser.page(may_complain=True) as page:

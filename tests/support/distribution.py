@@ -31,6 +31,7 @@ RECORDED_S: Final = 0.5
 UNKNOWN_S: Final = 0.05
 COSTLY: Final = frozenset({"_lab", "browser", "cog_url", "moto", "postgres", "seaweedfs"})
 """Fixtures of a session that take long to set up; a test after the first does not show it."""
+BROWSER: Final = "browser"
 PER_CORE: Final = 3
 AT_MOST: Final = 24
 
@@ -137,7 +138,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        # A start of the browser costs ten seconds of CPU: tests outside of the page share one.
+        is_in_group = item.get_closest_marker("xdist_group") is not None
+        if not is_in_group and BROWSER in cast("pytest.Function", item).fixturenames:
+            item.add_marker(pytest.mark.xdist_group(BROWSER))
     if not config.getoption("quick"):
         return
     long = known_durations()

@@ -218,7 +218,7 @@ DELETE: Final = Operation[None](
     "DELETE",
     IMAGES + "/{image_id}",
     "submit",
-    "Delete the photo in all its versions; an image in work is canceled",
+    "Delete the photo in all its versions; an image that is being processed is canceled",
     tag="images",
     status=204,
     problems=(IMAGE_NOT_FOUND, UNAVAILABLE),

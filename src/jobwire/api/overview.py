@@ -128,7 +128,7 @@ class Failures(Struct, frozen=True):
 
 
 class Search(Struct, frozen=True):
-    """Exact matches first. Of text that is no id, the newest jobs were scanned."""
+    """Exact matches first. If the text is not an id, only the newest jobs are searched."""
 
     found: list[FoundBody]
     scanned: int

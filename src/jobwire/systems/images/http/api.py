@@ -119,7 +119,7 @@ class ImageRoutes:
         return await published_photo(self._bucket, await self.find(image_id, request), request)
 
     async def delete(self, request: HttpRequest, image_id: str) -> None:
-        """Delete the photo and its record; an image in work is canceled."""
+        """Delete the photo and its record; an image that is being processed is canceled."""
         # A deleted one too: an earlier request may have failed half-way.
         record = await self.find(image_id, request, deleted=True)
         in_work = record.status is RecordStatus.OPEN or record.reconciled
@@ -180,7 +180,7 @@ class ImageRoutes:
         )
 
     async def _state(self, image_id: str) -> ImageState | None:
-        """The state of an image in work; None if there is none, and while Valkey is away."""
+        """The state of an image that is being processed; None if there is none or no Valkey."""
         try:
             fields = await self._status.read(image_id)
         except ValkeyError:

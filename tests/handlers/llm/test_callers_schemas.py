@@ -216,3 +216,16 @@ async def test_j50_an_answer_is_checked_and_its_values_are_not_quoted(
         repair = upstream.requests[1].body["messages"][-1]["content"]
     assert json.loads(json.loads(ended["result"])["text"]) == good
     assert "['tree']['name']: value is not of type \"string\"" in repair
+
+
+@clause("J-50")
+async def test_j50_an_answer_that_is_nested_too_deeply_is_not_json(
+    start: StartFleet, served: ServedJobs
+) -> None:
+    """Regression: it was a crash of the handler, so the model was asked again for each attempt."""
+    async with Upstream(says("[" * 5000 + "]" * 5000)) as upstream:
+        fleet = await start(LlmSettings(base_url=upstream.url, model="m"))
+        seen = await ended(fleet, served, chat({"type": "array"}))
+    assert '"output_invalid"' in seen
+    assert "it is not JSON" in seen
+    assert len(upstream.requests) == 2

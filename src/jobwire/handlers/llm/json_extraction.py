@@ -17,6 +17,8 @@ _FENCED: Final = re.compile(r"```[a-z]*\n(.*?)\n?```", re.DOTALL)
 _HIGH_SURROGATE: Final = re.compile("[\ud800-\udbff]$")
 
 
+# A model may also nest brackets until its tokens are used up.
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 NO_JSON: Final = object()
 """What `json_value` returns for a text that is not JSON."""
 
@@ -26,7 +28,7 @@ def json_value(text: str) -> object:
     fenced = _FENCED.fullmatch(text.strip().removeprefix("\ufeff"))
     try:
         return msgspec.json.decode(fenced[1] if fenced else text.removeprefix("\ufeff"))
-    except (msgspec.DecodeError, UnicodeError):
+    except _UNREADABLE:
         return NO_JSON
 
 
@@ -36,7 +38,7 @@ def json_object(text: str) -> dict[str, Json] | None:
     for candidate in (text, inside):
         try:
             read = msgspec.json.decode(candidate)
-        except (msgspec.DecodeError, UnicodeError):
+        except _UNREADABLE:
             continue
         if isinstance(read, dict):
             return cast("dict[str, Json]", read)

@@ -75,6 +75,13 @@ async function jobOf(call) {
 }
 
 const verbs = {
+  // A program opens the queue, which writes its version into `meta`.
+  open: async ({ version, db, queue }) => {
+    const opened = new packages[version].Queue(queue, { connection: connection(db) });
+    await opened.waitUntilReady();
+    await opened.close();
+    return null;
+  },
   add: async (call) => (await queueOf(call).add(call.name, call.data, call.opts)).id,
   addBulk: async (call) => (await queueOf(call).addBulk(call.jobs)).map((job) => job.id),
   flow: async (call) => {

@@ -198,10 +198,17 @@ class QueueAdmin:
         check_int("grace_ms", grace_ms, 0, _MAX_MS)
         check_int("limit", limit, 0, 10**9)
         before_ms = self._queue.now_ms() - grace_ms
+        ids = await self._clean(COLLECTIONS[State(state)], before_ms, limit)
+        if state == State.WAITING and (not limit or len(ids) < limit):
+            paused = self._queue.keys.paused
+            if await self._queue.connection.call("EXISTS", paused):
+                ids += await self._clean(contract.PAUSED, before_ms, limit and limit - len(ids))
+        return ids
+
+    async def _clean(self, collection: str, before_ms: int, limit: int) -> list[str]:
         batch = min(contract.CLEAN_BATCH, limit or contract.CLEAN_BATCH)
         ids: list[str] = []
         while not limit or len(ids) < limit:
-            collection = COLLECTIONS[State(state)]
             found = cast("list[str]", await self._queue.run("clean", collection, before_ms, batch))
             ids += found
             if len(found) < batch:
@@ -276,11 +283,16 @@ class QueueAdmin:
             *(
                 call("ZCOUNT", keys.prioritized, each * shift, (each + 1) * shift - 1)
                 if each
-                else call("LLEN", keys.wait)
+                else self._waiting()
                 for each in priorities
             )
         )
         return dict(zip(priorities, cast("list[int]", numbers), strict=True))
+
+    async def _waiting(self) -> int:
+        call, keys = self._queue.connection.call, self._queue.keys
+        numbers = await asyncio.gather(call("LLEN", keys.wait), call("LLEN", keys.paused))
+        return sum(cast("list[int]", numbers))
 
     async def metrics(self, state: Finished, *, first: int = 0, last: int = -1) -> Metrics:
         """The counts that workers with metrics keep."""

@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import Final
 
 DEFAULT_PREFIX: Final = "bull"
+PAUSED: Final = "paused"
+"""The last part of the key of a list that npm BullMQ 5 has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,11 @@ class Keys:
     def wait(self) -> str:
         """LIST of ids; the next one is at the right end."""
         return f"{self.base}wait"
+
+    @property
+    def paused(self) -> str:
+        """LIST of ids: the waiting jobs of a paused queue that npm BullMQ 5 has opened."""
+        return f"{self.base}{PAUSED}"
 
     @property
     def active(self) -> str:

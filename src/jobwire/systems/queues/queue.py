@@ -209,12 +209,15 @@ class BullQueue:
 
     async def pause(self) -> None:
         """No worker of any program starts another job; running ones go on."""
-        await self.run("pause")
+        await self._until_none_left("pause")
 
     async def resume(self) -> None:
         """Start again; jobs that an older program moved to the list `paused` are next."""
+        await self._until_none_left("resume")
+
+    async def _until_none_left(self, verb: str) -> None:
         first = 1
-        while cast(int, await self.run("resume", first)) > 0:
+        while cast(int, await self.run(verb, first)) > 0:
             first = 0
 
     # How the scripts are called

@@ -16,7 +16,7 @@ from jobwire.systems.queues.clock import system_now_ms
 from jobwire.systems.queues.codec import number_of, readable
 from jobwire.systems.queues.contract import COLLECTIONS, Field, Keys, State
 from jobwire.systems.queues.scripts import run_read
-from jobwire.valkey import Connection, Reply, ServerError
+from jobwire.valkey import Connection, ServerError
 
 _MAX_FOUND: Final = 20
 _MAX_SCANNED: Final = 1_000
@@ -55,7 +55,7 @@ async def _newest(
     counts = [
         run_read("counts", connection, Keys(queue, prefix), system_now_ms()) for queue in looked_at
     ]
-    found = cast("list[list[str]]", await asyncio.gather(*calls))
+    found = await asyncio.gather(*calls)
     totals = cast("list[list[int]]", await asyncio.gather(*counts))
     candidates = [
         _Candidate(queue, job_id, state)
@@ -66,9 +66,13 @@ async def _newest(
     return candidates[:_MAX_SCANNED], sum(map(sum, totals))
 
 
-async def _ids(connection: Connection, keys: Keys, state: State, most: int) -> Reply:
+async def _ids(connection: Connection, keys: Keys, state: State, most: int) -> list[str]:
     command = "LRANGE" if state in _LISTS else "ZREVRANGE"
-    return await connection.call(command, keys.base + COLLECTIONS[state], 0, most - 1)
+    found = [connection.call(command, keys.base + COLLECTIONS[state], 0, most - 1)]
+    if state is State.WAITING:
+        found.append(connection.call(command, keys.paused, 0, most - 1))
+    pages = cast("list[list[str]]", await asyncio.gather(*found))
+    return [job_id for page in pages for job_id in page]
 
 
 async def _read(

@@ -21,7 +21,6 @@ async def page(
     found, counts = await asyncio.gather(_page(queue, state, first, count, text), queue.counts())
     (jobs, scanned), total = found, counts[state]
     after = first + scanned
-    # Jobs that an older program moved to the list `paused` count as waiting, and are not listed.
     return JobSummaries(jobs, scanned, total, after if scanned and after < total else None)
 
 

@@ -21,7 +21,7 @@ for _, id in ipairs(ids) do emit_waiting(queue, true, id, state) end
 for at = 1, #ids, 1000 do
   local last = math.min(at + 999, #ids)
   redis.call('ZREM', queue .. state, unpack(ids, at, last))
-  redis.call('LPUSH', queue .. 'wait', unpack(ids, at, last))
+  redis.call('LPUSH', queue_state(queue).waiting, unpack(ids, at, last))
 end
 mark_work(queue)
 return #ids

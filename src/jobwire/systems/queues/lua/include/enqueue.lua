@@ -1,11 +1,31 @@
 -- Putting a job where a worker finds it, and waking a worker that blocks on `marker`.
 
+-- npm BullMQ 5 keeps the jobs of a paused queue in the list `paused`, and resumes by renaming that
+-- list over `wait`: whatever is in `wait` then is lost.
+local function has_paused_list(q, version)
+  return version and string.find(version, '^bullmq:5%.') or redis.call('EXISTS', q .. 'paused') == 1
+end
+
+-- What the queue is set to, read once in a script; `waiting` is the key of the waiting jobs.
+local queues = {}
+local function queue_state(q)
+  local found = queues[q]
+  if not found then
+    local row = redis.call('HMGET', q .. 'meta', 'paused', 'concurrency', 'version')
+    local aside = row[1] and has_paused_list(q, row[3])
+    found = {
+      paused = row[1], most = number(row[2]), waiting = q .. (aside and 'paused' or 'wait'),
+    }
+    queues[q] = found
+  end
+  return found
+end
+
 -- True while no worker may start a job: paused, or as many active as allowed.
 local function is_blocked(q)
-  local row = redis.call('HMGET', q .. 'meta', 'paused', 'concurrency')
-  if row[1] then return true end
-  local most = number(row[2])
-  return most and redis.call('LLEN', q .. 'active') >= most or false
+  local found = queue_state(q)
+  if found.paused then return true end
+  return found.most and redis.call('LLEN', q .. 'active') >= found.most or false
 end
 
 -- A marker that this script has set is still there.
@@ -47,12 +67,12 @@ local function priority_of(q, id)
   return number(found) or 0
 end
 
--- Workers take from the right end of `wait`: `first` jobs go there, others to the left.
+-- Workers take from the right end of the list: `first` jobs go there, others to the left.
 local function push(q, id, priority, first)
   if priority > 0 then
     redis.call('ZADD', q .. 'prioritized', priority_score(q, priority), id)
   else
-    redis.call(first and 'RPUSH' or 'LPUSH', q .. 'wait', id)
+    redis.call(first and 'RPUSH' or 'LPUSH', queue_state(q).waiting, id)
   end
   mark_work(q)
 end

@@ -7,7 +7,7 @@ local function promote(q, ids)
     if priority > 0 then
       redis.call('ZADD', q .. 'prioritized', priority_score(q, priority), id)
     else
-      redis.call('LPUSH', q .. 'wait', id)
+      redis.call('LPUSH', queue_state(q).waiting, id)
     end
     emit_waiting(q, false, id, 'delayed')
     redis.call('HSET', q .. id, 'delay', 0)

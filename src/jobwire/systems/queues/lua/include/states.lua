@@ -16,14 +16,28 @@ local function count_states(finished)
   return numbers
 end
 
--- A page of ids. The oldest job of a list is at its right end.
-local function ids_of(state, first, count, ascending)
-  local key, last = queue .. state, first + count - 1
-  if state ~= 'wait' and state ~= 'active' then
-    return redis.call(ascending and 'ZRANGE' or 'ZREVRANGE', key, first, last)
-  end
+-- A page of a list. Its oldest job is at the right end.
+local function page_of(key, first, count, ascending)
+  local last = first + count - 1
   if not ascending then return redis.call('LRANGE', key, first, last) end
   local ids, found = {}, redis.call('LRANGE', key, -(last + 1), -(first + 1))
   for at = #found, 1, -1 do ids[#ids + 1] = found[at] end
+  return ids
+end
+
+-- A page of ids. Waiting jobs may be in two lists, of which those in `paused` are served first.
+local function ids_of(state, first, count, ascending)
+  if state ~= 'wait' and state ~= 'active' then
+    return redis.call(ascending and 'ZRANGE' or 'ZREVRANGE', queue .. state, first, first + count - 1)
+  end
+  local key = queue .. state
+  local aside = state == 'wait' and redis.call('LLEN', queue .. 'paused') or 0
+  if aside == 0 then return page_of(key, first, count, ascending) end
+  local one, other = queue .. 'paused', key
+  if not ascending then one, other = other, one end
+  local ids, before = page_of(one, first, count, ascending), redis.call('LLEN', one)
+  if #ids == count then return ids end
+  local rest = page_of(other, math.max(0, first - before), count - #ids, ascending)
+  for _, id in ipairs(rest) do ids[#ids + 1] = id end
   return ids
 end

@@ -96,8 +96,8 @@ def test_b22_each_verb_puts_jobs_into_the_list_that_version_5_resumes(lab: Lab) 
     step("changePriority", id=moved, priority=2)
     step("changePriority", id=moved, priority=0)
     every = {again, stalled, failed, promoted, due, released, moved}
-    assert {*lab.ours.call("LRANGE", "bull:q:paused", 0, -1)} == every
+    assert {*lab.ours.lrange("bull:q:paused", 0, -1)} == every
     step("resume")
-    assert {*lab.ours.call("LRANGE", "bull:q:wait", 0, -1)} == every
+    assert {*lab.ours.lrange("bull:q:wait", 0, -1)} == every
     step("pause")
     assert {*do(lab, OURS, "clean", grace=0, limit=0, state="wait")} == every

@@ -17,10 +17,10 @@ import uvloop
 from jobwire import App, Context
 from jobwire.local.valkey import LocalValkey
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.hub import BullHub
 from jobwire.systems.queues.options import JobOptions
 from jobwire.systems.queues.queue import BullQueue
 from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
 from jobwire.worker import Worker
 
@@ -47,7 +47,7 @@ async def _delayed(url: str) -> None:
 
     async with Connection.open(url) as connection:
         queue = BullQueue(connection, "delayed")
-        worker = Worker(app, [BullEngine(BullHub(connection), "delayed")])
+        worker = Worker(app, [BullEngine(WorkerConnections(connection), "delayed")])
         running = asyncio.create_task(worker.run())
         await worker.ready.wait()
         for number in range(_DELAYED):
@@ -76,8 +76,8 @@ async def _limited(url: str, name: str) -> None:
         queue = BullQueue(connection, name)
         for _ in range(_LIMITED):
             await queue.submit("task")
-        hub = BullHub(connection, BullSettings(limit_max=2, limit_ms=500))
-        worker = Worker(app, [BullEngine(hub, name)])
+        shared = WorkerConnections(connection, BullSettings(limit_max=2, limit_ms=500))
+        worker = Worker(app, [BullEngine(shared, name)])
         running = asyncio.create_task(worker.run())
         while len(starts_s) < _LIMITED:
             await asyncio.sleep(0.01)

@@ -17,7 +17,7 @@ from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.follow import Follower
 from jobwire.systems.jobs.http import feature
@@ -32,7 +32,7 @@ async def empty(request: HttpRequest) -> Reply:
 
 async def serve(url: str, listening: socket.socket) -> None:
     settings = GatewaySettings()
-    streams = Streams(settings)
+    streams = SseConnections(settings)
     follower = Follower(StreamsKeys())
     async with Connection.open(url) as connection, follower.running(url):
         jobs = feature(connection, StreamsSettings(max_queue=10**9), follower, streams)

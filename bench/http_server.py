@@ -20,7 +20,7 @@ from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.route import serve as serve_operation
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 
 _HEADERS: Final = [(b"content-type", b"application/json"), (b"content-length", b"2")]
 
@@ -42,7 +42,7 @@ def plain_fastapi() -> FastAPI:
 
 def gateway() -> HttpServer:
     settings = GatewaySettings()
-    streams = Streams(settings)
+    streams = SseConnections(settings)
     nothing = Operation("GET", "/empty", "read", "empty", tag="bench")
     followed = Operation("GET", "/events", "read", "events", tag="bench", stream=True)
 

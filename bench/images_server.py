@@ -18,7 +18,7 @@ from jobwire.gateway.app import Gateway
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.local.listen import listen
 from jobwire.systems.images.contract import ImageKeys
 from jobwire.systems.images.http.uploads import upload_route
@@ -50,7 +50,7 @@ def _bare(folder: Path) -> Any:
 
 async def _gateway(folder: Path, port: int, url: str) -> None:
     settings = GatewaySettings()
-    streams = Streams(settings)
+    streams = SseConnections(settings)
     async with Connection.open(url, name="bench-images") as connection:
         await connection.load_scripts(SCRIPTS.values())
         spool = Spool(folder / "spool")

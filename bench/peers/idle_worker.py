@@ -9,8 +9,8 @@ from jobwire import App, Context
 from jobwire.job.engine import Engine
 from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.hub import BullHub
 from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
 from jobwire.worker import Worker
 
@@ -25,8 +25,8 @@ async def main(url: str, kind: str, queues: int) -> None:
         names = [f"idle-{number}" for number in range(queues - 1)]
         more: list[Engine] = [IdleEngine(name) for name in names]
         if kind == "bullmq":
-            hub = BullHub(connection, BullSettings(announce=False))
-            more = [BullEngine(hub, name) for name in names]
+            shared = WorkerConnections(connection, BullSettings(announce=False))
+            more = [BullEngine(shared, name) for name in names]
         engines = [StreamsEngine(connection), *more]
         await Worker(app, engines, on_ready=lambda: print("ready", flush=True)).run()
 

@@ -13,10 +13,10 @@ import uvloop
 from bench.peers.clocks import Phase, latency, throughput
 from jobwire import App, Context
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.hub import BullHub
 from jobwire.systems.queues.options import JobOptions
 from jobwire.systems.queues.queue import BullQueue, NewJob
 from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
 from jobwire.worker import Worker
 
@@ -49,8 +49,8 @@ async def main(
         async def timed(ctx: Context) -> None:
             waits_s.append(time.perf_counter() - ctx.payload["at"])
 
-        hub = BullHub(connection, BullSettings(announce=served == 1))
-        worker = Worker(app, [BullEngine(hub, name) for name in names], slots=100)
+        shared = WorkerConnections(connection, BullSettings(announce=served == 1))
+        worker = Worker(app, [BullEngine(shared, name) for name in names], slots=100)
         if mode == "latency":
             running = asyncio.create_task(worker.run())
             await worker.ready.wait()

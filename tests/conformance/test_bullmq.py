@@ -14,10 +14,10 @@ from jobwire.systems.queues import contract
 from jobwire.systems.queues.contract import Event
 from jobwire.systems.queues.contract import State as BullState
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.hub import BullHub
 from jobwire.systems.queues.options import JobOptions
 from jobwire.systems.queues.queue import Added, BullQueue
 from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
 from tests.conformance.lab import Snapshot
 from tests.conformance.lifecycle import LifeOfAJob
@@ -58,7 +58,7 @@ class Producer:
 
 
 class BullLab:
-    """A queue and workers on one connection, each worker with a hub of its own."""
+    """A queue and workers on one connection, each worker with connections of its own."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -66,17 +66,17 @@ class BullLab:
         self.bull = BullQueue(connection, QUEUE, self.settings)
         self.keys = self.bull.keys
         self.queue = Producer(self.bull)
-        self.hubs: dict[BullEngine, BullHub] = {}
+        self.hubs: dict[BullEngine, WorkerConnections] = {}
 
     async def close(self) -> None:
         for engine in self.hubs:
             await engine.deregister()
 
     async def worker(self) -> BullEngine:
-        hub = BullHub(self.connection, self.settings)
-        engine = BullEngine(hub, QUEUE)
+        shared = WorkerConnections(self.connection, self.settings)
+        engine = BullEngine(shared, QUEUE)
         await engine.register([], 10)
-        self.hubs[engine] = hub
+        self.hubs[engine] = shared
         return engine
 
     async def snapshot(self, job_id: str) -> Snapshot:
@@ -94,11 +94,11 @@ class BullLab:
 
     async def silence(self, worker: Engine) -> None:
         assert isinstance(worker, BullEngine)
-        hub = self.hubs[worker]
+        shared = self.hubs[worker]
         active = cast("list[str]", await self.connection.call("LRANGE", self.keys.active, 0, -1))
         for job_id in active:
             token = await self.connection.call("GET", self.keys.lock(job_id))
-            if isinstance(token, str) and token.startswith(hub.token_prefix):
+            if isinstance(token, str) and token.startswith(shared.token_prefix):
                 await self.connection.call("DEL", self.keys.lock(job_id))
 
     async def ends(self, job_id: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.sse import Comment, EventStream, Item, SseEvent
-from jobwire.gateway.streams import Attach, Streams
+from jobwire.gateway.sse_connections import Attach, SseConnections
 from tests.gateway.routes import route
 from tests.gateway.server import Serving, TestFeature
 
@@ -30,7 +30,7 @@ class EventsFeature(TestFeature):
     opened: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
     detached: int = 0
 
-    def made(self, streams: Streams) -> Feature:
+    def made(self, streams: SseConnections) -> Feature:
         self.streams = streams
 
         async def channel(call: HttpRequest) -> None:

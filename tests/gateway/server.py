@@ -17,7 +17,7 @@ from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings, KeySettings, ScopeName
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 
 
 def key(name: str, *scopes: ScopeName, tenant: str = "default") -> KeySettings:
@@ -33,7 +33,7 @@ def bearer(name: str) -> dict[str, str]:
 def build(*features: Feature) -> Gateway:
     """A gateway with these features that is not run."""
     settings = GatewaySettings()
-    return Gateway(settings, features, Streams(settings), version="0")
+    return Gateway(settings, features, SseConnections(settings), version="0")
 
 
 class Serving:
@@ -46,7 +46,7 @@ class Serving:
         supervised: Supervised | None = None,
     ) -> None:
         settings = settings or GatewaySettings()
-        self.streams = Streams(settings)
+        self.streams = SseConnections(settings)
         made = [
             feature if isinstance(feature, Feature) else feature.made(self.streams)
             for feature in features
@@ -99,7 +99,7 @@ class TestFeature:
 
     __test__ = False
 
-    def made(self, streams: Streams) -> Feature:
+    def made(self, streams: SseConnections) -> Feature:
         raise NotImplementedError
 
 

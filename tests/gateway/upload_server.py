@@ -24,7 +24,7 @@ from jobwire.gateway.request import ClientGone, HttpRequest, Reply
 from jobwire.gateway.route import Endpoint, Route
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from tests.gateway.routes import route
 
 REFUSED: Final = {"unauthorized": 401, "used": 409, "too-large": 413, "wrong-type": 415}
@@ -130,7 +130,7 @@ def uploads() -> Feature:
 
 async def serve(listening: socket.socket) -> None:
     settings = GatewaySettings()
-    streams = Streams(settings)
+    streams = SseConnections(settings)
     gateway = Gateway(settings, [uploads()], streams, version="0.0.test")
     server = HttpServer(gateway, settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)

@@ -20,10 +20,10 @@ from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.events import QueueEvent, read_events
 from jobwire.systems.queues.flows import add_flow
 from jobwire.systems.queues.follow import Ended, QueueFollower
-from jobwire.systems.queues.hub import BullHub
 from jobwire.systems.queues.queue import BullQueue
 from jobwire.systems.queues.schedulers import Schedulers
 from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Config, Connection
 from jobwire.valkey.stream_ids import START
 from jobwire.worker import Worker
@@ -135,8 +135,8 @@ class Story:
             await self.ask("work", options=options)
             return
         settings = BullSettings(limit_max=most, limit_ms=ms, metrics_points=_METRICS_MINUTES)
-        hub = BullHub(Config.from_url(self._url), settings)
-        worker = Worker(handlers(self.admin), [BullEngine(hub, self.name)], slots=_SLOTS)
+        shared = WorkerConnections(Config.from_url(self._url), settings)
+        worker = Worker(handlers(self.admin), [BullEngine(shared, self.name)], slots=_SLOTS)
         self._worker = worker, await started(worker)
 
     async def stop(self) -> None:

@@ -16,11 +16,11 @@ import pytest_asyncio
 
 from jobwire import App, Context, Postpone, RateLimit, WaitForChildren
 from jobwire.local import LocalValkey
+from jobwire.systems.queues.announcement import list_workers, seen_workers
 from jobwire.systems.queues.contract import DEFAULT_PREFIX, State
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.hub import BullHub
 from jobwire.systems.queues.queue import Added, BullQueue, NewJob
-from jobwire.systems.queues.registry import list_workers, seen_workers
+from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Config, Connection
 from jobwire.worker import Worker
 from tests.interop.bullmq_teams import ALL, OURS, PLAIN, TEAMS, Fleet
@@ -129,8 +129,8 @@ async def site(fleet: Fleet) -> AsyncIterator[Site]:
     app.handler("family", uses={"children", "update_data"})(family)
     async with Connection.open(fleet.url) as connection:
         site = Site(fleet, connection)
-        hub = BullHub(Config.from_url(fleet.url))
-        engines = [BullEngine(hub, queue) for queue in (site.queues[OURS], site.shared)]
+        shared = WorkerConnections(Config.from_url(fleet.url))
+        engines = [BullEngine(shared, queue) for queue in (site.queues[OURS], site.shared)]
         worker = Worker(app, engines, slots=5)
         running = await started(worker)
         yield site

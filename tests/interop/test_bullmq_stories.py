@@ -17,10 +17,10 @@ import pytest
 import pytest_asyncio
 
 from jobwire.local import LocalValkey
+from jobwire.systems.queues.announcement import seen_workers
 from jobwire.systems.queues.codec import Took
 from jobwire.systems.queues.consumer import BullConsumer, Failure, Settled
 from jobwire.systems.queues.contract import DEFAULT_PREFIX, State
-from jobwire.systems.queues.registry import seen_workers
 from jobwire.systems.queues.schedulers import Repeat
 from jobwire.valkey import Connection
 from tests.interop.bullmq_jobwire import new_job

@@ -20,7 +20,7 @@ from jobwire.gateway.auth import hash_of
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings, KeySettings, ScopeName
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.job.messages import Json
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.follow import Follower
@@ -62,7 +62,7 @@ class ServedJobs:
         self._thread = threading.Thread(target=uvloop.run, args=(self._serve(),), daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: HttpServer | None = None
-        self.streams = Streams(self._settings)
+        self.streams = SseConnections(self._settings)
         self.follower = Follower(StreamsKeys(self._jobs.key_prefix))
 
     async def _serve(self) -> None:

@@ -21,7 +21,7 @@ from jobwire.gateway import (
     metrics,
     openapi,
     overview,
-    stream_tokens,
+    sse_tokens,
 )
 from jobwire.gateway.access import SelfAuthenticated, access_name
 from jobwire.gateway.admission import Admission
@@ -44,7 +44,7 @@ from jobwire.gateway.request import (
 from jobwire.gateway.route import Route, serve
 from jobwire.gateway.route_table import RouteTable
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.gateway.tokens import TokenMaker
 from jobwire.job.errors import BackendUnavailable
 from jobwire.log import bind, component
@@ -64,7 +64,7 @@ class Gateway:
         self,
         settings: GatewaySettings,
         features: Sequence[Feature],
-        streams: Streams,
+        streams: SseConnections,
         *,
         version: str,
         supervised: Supervised | None = None,
@@ -88,7 +88,7 @@ class Gateway:
                 *health.routes(version, checks, supervised, remote),
                 metrics.route([self._http_metrics, own, *collectors], scrapes),
                 serve(OPENAPI, self._openapi),
-                stream_tokens.route(tokens, self._is_stream),
+                sse_tokens.route(tokens, self._is_stream),
                 me.route(
                     version,
                     has_keys=bool(settings.keys),

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from jobwire.api.overview import FailureBody
-from jobwire.gateway.system_view import SystemView
+from jobwire.gateway.operator_view import OperatorView
 
 HOUR_MS: Final = 3_600_000
 _MAX_LINE: Final = 200
@@ -27,7 +27,7 @@ def first_line(message: str) -> str:
 class FailureKinds:
     """Collects the failed jobs of one system in the last hours."""
 
-    def __init__(self, view: SystemView, hours: int, now_ms: int) -> None:
+    def __init__(self, view: OperatorView, hours: int, now_ms: int) -> None:
         self._view = view
         self._hours = hours
         self._first_hour = now_ms // HOUR_MS - hours + 1

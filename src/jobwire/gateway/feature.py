@@ -7,8 +7,8 @@ from prometheus_client.registry import Collector
 
 from jobwire.gateway.health import Check, RemoteHealth
 from jobwire.gateway.metrics import Scrape
+from jobwire.gateway.operator_view import OperatorView
 from jobwire.gateway.route import Route
-from jobwire.gateway.system_view import SystemView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,5 +22,5 @@ class Feature:
     remote_health: RemoteHealth | None = None
     collectors: Sequence[Collector] = ()
     scrape: Scrape | None = None
-    view: SystemView | None = None
+    view: OperatorView | None = None
     """Its part of /v1/overview, /v1/failures, /v1/search, /v1/workers and /v1/stats."""

@@ -9,12 +9,12 @@ from msgspec import Meta, defstruct, structs
 from jobwire.api import fleet as api
 from jobwire.api.operation import Operation
 from jobwire.api.problems import UNAVAILABLE
-from jobwire.gateway.joined import read_each
+from jobwire.gateway.all_systems import read_each
 from jobwire.gateway.minute_counts import MINUTES, MinuteCounts, SystemStats
+from jobwire.gateway.operator_view import QUIET_HOUR, SHARES, OperatorView
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
-from jobwire.gateway.system_view import QUIET_HOUR, SHARES, SystemView
 from jobwire.job import time_buckets
 from jobwire.job.clock import SystemClock
 
@@ -22,7 +22,7 @@ A = TypeVar("A")
 _MINUTE_MS: Final = 60_000
 
 
-def routes(views: Sequence[SystemView]) -> list[Route]:
+def routes(views: Sequence[OperatorView]) -> list[Route]:
     """The routes, over the views of all features."""
 
     async def list_workers(request: HttpRequest, query: api.SystemFilter) -> api.Workers:
@@ -44,7 +44,7 @@ def routes(views: Sequence[SystemView]) -> list[Route]:
     ]
 
 
-def _of_these(operation: Operation[A], views: Sequence[SystemView]) -> Operation[A]:
+def _of_these(operation: Operation[A], views: Sequence[OperatorView]) -> Operation[A]:
     """The operation with the names of this gateway's systems and wires as values of its query."""
     systems = tuple(dict.fromkeys(view.system for view in views))
     wires = tuple(dict.fromkeys(view.wire for view in views))
@@ -60,7 +60,7 @@ def _of_these(operation: Operation[A], views: Sequence[SystemView]) -> Operation
     return replace(operation, query=query)
 
 
-def _chosen(views: Sequence[SystemView], query: api.SystemFilter) -> Sequence[SystemView]:
+def _chosen(views: Sequence[OperatorView], query: api.SystemFilter) -> Sequence[OperatorView]:
     return [
         view
         for view in views

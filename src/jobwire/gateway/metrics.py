@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from jobwire.api.gateway import METRICS
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.route import Route, serve
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.histogram import Histogram
 from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
@@ -68,7 +68,7 @@ class HttpMetrics(Collector):
 class GatewayCollector(Collector):
     """The version, and the open event streams."""
 
-    def __init__(self, version: str, streams: Streams) -> None:
+    def __init__(self, version: str, streams: SseConnections) -> None:
         self._version = version
         self._streams = streams
 

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from jobwire.api import overview as api
+from jobwire.gateway.all_systems import audience, read_each
 from jobwire.gateway.cached_value import CachedValue
-from jobwire.gateway.joined import audience, read_each
+from jobwire.gateway.operator_view import OperatorView
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.route import Route, reply, serve
-from jobwire.gateway.system_view import SystemView
 
 FRESH_S: Final = 0.5
 """How old an overview may be: all pages of a tenant that ask within this time share one reading."""
 
 
-def routes(views: Sequence[SystemView]) -> list[Route]:
+def routes(views: Sequence[OperatorView]) -> list[Route]:
     """The routes, over the views of all features."""
     replies: dict[tuple[str, bool], CachedValue[Reply]] = {}
 

@@ -15,10 +15,10 @@ from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Check, HealthStatus
 from jobwire.gateway.request import ASGIApp
 from jobwire.gateway.server import HttpServer
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.objects import ObjectsError
 from jobwire.programs.page import page_feature
-from jobwire.programs.parts import parts_reader
+from jobwire.programs.part_states import parts_reader
 from jobwire.programs.traces import traces
 from jobwire.settings import Loaded, Settings
 from jobwire.systems.backends import Backends, open_backends
@@ -46,7 +46,7 @@ async def serve_gateway(
         backends = await stack.enter_async_context(
             open_backends(settings, systems, "jobwire-gateway")
         )
-        streams = Streams(settings.gateway)
+        streams = SseConnections(settings.gateway)
         features = [_backends(backends)]
         for system in systems:
             context = GatewayContext(settings, backends.of(system), streams)

@@ -16,7 +16,7 @@ from jobwire.local import DataDir, LocalValkey
 from jobwire.local.program import Program
 from jobwire.local.s3 import LocalS3
 from jobwire.local.supervisor import SupervisedPart
-from jobwire.programs import parts
+from jobwire.programs import part_states
 from jobwire.settings import Loaded, SettingsError
 from jobwire.systems.system import Backend, System, buckets, chosen, needs, started
 
@@ -83,7 +83,7 @@ class Installation:
             if plan.starts_s3
             else None
         )
-        self._parts_file = data.path / parts.FILE
+        self._parts_file = data.path / part_states.FILE
         listen_fd = listening.fileno()
         gateway = Program(
             "gateway",
@@ -108,25 +108,10 @@ class Installation:
             takes_over=not settings.up.reload,
             dead_pid=None if settings.up.reload else _dead_worker(data.path),
         )
-        services = [
-            SupervisedPart(
-                service.name,
-                Program(
-                    service.name,
-                    service.arguments,
-                    env=self._env,
-                    keep_fds=[data.fd],
-                    grace_s=service.grace_s,
-                ),
-            )
-            for system in plan.systems
-            for service in system.services(settings)
-        ]
         self.parts = [
             *([SupervisedPart("valkey", self._valkey)] if self._valkey else []),
             *([SupervisedPart("s3", self._s3)] if self._s3 else []),
             SupervisedPart("gateway", gateway),
-            *services,
             *([SupervisedPart("worker", worker)] if plan.starts_worker else []),
         ]
 
@@ -162,7 +147,7 @@ class Installation:
 
     def publish(self, changed: Sequence[SupervisedPart]) -> None:
         """Write the states of the parts; called at every change."""
-        parts.write_parts(self._parts_file, changed)
+        part_states.write_parts(self._parts_file, changed)
         if all(part.state == "ready" for part in changed):
             pids = {part.name: part.pid for part in self.parts if part.pid is not None}
             found = Endpoints(

@@ -28,7 +28,7 @@ from jobwire.text import did_you_mean
 if TYPE_CHECKING:
     from jobwire.doctor import Finding
     from jobwire.gateway.feature import Feature
-    from jobwire.gateway.streams import Streams
+    from jobwire.gateway.sse_connections import SseConnections
     from jobwire.job.engine import Engine
     from jobwire.job.messages import ServedQueue
     from jobwire.objects.lifecycle import Rule
@@ -67,7 +67,7 @@ class GatewayContext:
 
     settings: Settings
     backends: SystemBackends
-    streams: Streams
+    streams: SseConnections
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +93,6 @@ class WorkerParts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """A process of the system under `jobwire up`: `jobwire <arguments>`. Its command takes
-    `--ready-fd` and reports with `ReadyPipe`."""
-
-    name: str
-    arguments: Sequence[str]
-    grace_s: float = 5.0
-    """How long it may take to stop."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class System:
     """One system. All callables import what they need when they are called: see `lazy`."""
 
@@ -120,8 +109,6 @@ class System:
     """Adds its own handlers to the App of a worker; open until the worker has ended."""
     engines: Callable[[WorkerContext], WorkerParts] | None = None
     """What a worker serves; without it the system needs no worker."""
-    services: Callable[[Settings], Sequence[Service]] = lambda _: ()
-    """Its own processes under `jobwire up`, started after the gateway."""
     bucket: Callable[[Settings], str] = lambda _: ""
     """The name of its bucket; empty: `objects.bucket`."""
     lifecycle_rules: Callable[[], Sequence[Rule]] = lambda: ()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from jobwire.handlers.llm import LlmSettings
-from jobwire.handlers.llm.embedding import cosine_similarity
 from jobwire.handlers.llm.models.factory import Models
 from jobwire.handlers.llm.payloads import Document
 from jobwire.handlers.llm.sentences import Sentence, sentences, split
+from jobwire.handlers.llm.vectors import cosine_similarity
 from jobwire.job.errors import Fail, Retry
 from tests.handlers.llm.conftest import KEY
 from tests.handlers.llm.recorder import Bench

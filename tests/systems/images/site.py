@@ -21,7 +21,7 @@ import uvloop
 from jobwire.gateway.app import Gateway
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings, KeySettings
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.objects import Bucket, BucketConfig
 from jobwire.settings import Settings
 from jobwire.systems.backends import Backends
@@ -114,7 +114,7 @@ class ImageSite:
 
     async def _serve(self) -> None:
         settings = self.settings
-        streams = Streams(settings.gateway)
+        streams = SseConnections(settings.gateway)
         async with AsyncExitStack() as stack:
             opened = Connection.open(settings.valkey.config(), name=self._name)
             connection = await stack.enter_async_context(opened)

@@ -203,7 +203,7 @@ class Site:
 
     @property
     def bucket(self) -> Bucket:
-        return self.flow.parts.bucket
+        return self.flow.deps.bucket
 
     def photo(self, *, chat_id: int | None = None, caption: str = "", **more: Any) -> Photo:
         """A new message with a photo; by default in a chat of its own."""
@@ -237,7 +237,7 @@ class Site:
         await wait_until(none_open, "every task to be closed")
 
     async def state(self, photo: Photo) -> str | None:
-        current = await self.flow.parts.records.load(self.tid(photo))
+        current = await self.flow.deps.records.load(self.tid(photo))
         return current.intent.state if current else None
 
     async def receiver_status(self, tid: str, webhook: Webhook) -> int:

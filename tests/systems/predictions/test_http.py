@@ -99,7 +99,7 @@ async def test_p35_output_pictures_are_served_and_nothing_else(site: Site, serve
     assert served.client.get(f"{path}/1").status_code == 401
 
     # Another program's task may name any key.
-    current = await site.flow.parts.records.load(site.tid(photo))
+    current = await site.flow.deps.records.load(site.tid(photo))
     assert current is not None
     assert current.intent.input is not None
     put(site, "images/output/2026/01/21/page.png", b"<html><script>1</script>", "image/png")

@@ -19,7 +19,7 @@ from tests.systems.predictions.site import IDS, Site, build_flow, through
 async def test_p16_a_marker_without_an_intent_is_removed_after_an_hour(site: Site) -> None:
     """The process died between marker and intent, and the update was not redelivered."""
     tid = IDS.of_message("bot", 1, 1)
-    await site.flow.parts.records.open(tid)
+    await site.flow.deps.records.open(tid)
     await site.recover(passes=1, step_s=3000)
     assert await site.open_tasks() == [tid]
     (report,) = await site.recover(passes=1, step_s=700)

@@ -265,7 +265,7 @@ async def test_p17_a_picture_that_telegram_refuses_as_a_photo_is_sent_as_a_file(
     (message,) = site.telegram.in_chat(77)
     assert message.kind == "document"
     heavy = PHOTO + b"\0" * MAX_PHOTO
-    await site.flow.parts.chat.edit_picture(77, message.message_id, heavy, "image/png")
+    await site.flow.deps.chat.edit_picture(77, message.message_id, heavy, "image/png")
     assert (message.kind, message.picture) == ("document", heavy)
 
 

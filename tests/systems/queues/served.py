@@ -16,9 +16,9 @@ from jobwire.settings import Settings
 from jobwire.systems.backends import Backends
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.feature import queues_feature
-from jobwire.systems.queues.hub import BullHub
 from jobwire.systems.queues.settings import QueuesSettings
 from jobwire.systems.queues.system import SYSTEM
+from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.systems.system import GatewayContext
 from jobwire.valkey import Config, Connection
 from jobwire.worker import Worker
@@ -89,8 +89,8 @@ class ServedQueues(ServedJobs):
             if not self._has_worker:
                 await self._server.run_until_stopped(self._listening)
                 return
-            hub = BullHub(Config.from_url(self._valkey_url), self._queues.bull())
-            worker = Worker(handlers(), [BullEngine(hub, SERVED)], slots=4)
+            shared = WorkerConnections(Config.from_url(self._valkey_url), self._queues.bull())
+            worker = Worker(handlers(), [BullEngine(shared, SERVED)], slots=4)
             running = await started(worker)
             await self._server.run_until_stopped(self._listening)
             await stopped(worker, running)

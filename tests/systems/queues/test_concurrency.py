@@ -11,9 +11,9 @@ from jobwire.systems.queues import idle_queues
 from jobwire.systems.queues.admin import QueueAdmin
 from jobwire.systems.queues.contract import State
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.hub import BullHub
 from jobwire.systems.queues.queue import BullQueue, NewJob
 from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
 from jobwire.worker import Worker
 from tests.support import clause, wait_until
@@ -38,7 +38,7 @@ async def test_b08_a_worker_at_the_queues_concurrency_continues_when_its_job_end
         return (await queue.counts())[State.COMPLETED] == 5
 
     await QueueAdmin(queue).set_concurrency(1)
-    worker = Worker(app, [BullEngine(BullHub(connection, settings), "work")], slots=5)
+    worker = Worker(app, [BullEngine(WorkerConnections(connection, settings), "work")], slots=5)
     running = await started(worker)
     await queue.submit_many([NewJob("job") for _ in range(5)])
     await wait_until(all_done, "five jobs")

@@ -1,4 +1,4 @@
-"""O-13 of queues: metrics and doctor checks after known jobs; schema; the directory."""
+"""O-13 of queues: metrics and doctor checks after known jobs; schema; the known."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from prometheus_client.core import Metric
 from jobwire.local import LocalValkey
 from jobwire.programs.schema import definition
 from jobwire.settings import load
+from jobwire.systems.queues.announcement import Announcement
 from jobwire.systems.queues.consumer import BullConsumer
 from jobwire.systems.queues.contract import Event, Field, State
-from jobwire.systems.queues.directory import MAX_FOUND, QueueDirectory
 from jobwire.systems.queues.doctor import examine
+from jobwire.systems.queues.known_queues import MAX_FOUND, KnownQueues
 from jobwire.systems.queues.metrics import BullMetrics, measure
 from jobwire.systems.queues.queue import Added, BullQueue, NewJob
-from jobwire.systems.queues.registry import Announcement
 from jobwire.systems.queues.schema import wire_schema
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Config, Connection
@@ -76,8 +76,8 @@ async def test_o13_the_metrics_of_a_queue_count_its_jobs(
 
     announced = Announcement(Config.from_url(valkey.url), QUEUE, "bull", "w1")
     await announced.open()
-    directory = QueueDirectory(connection, "bull", [QUEUE, "empty"])
-    found = samples(list(await BullMetrics(connection, "bull", directory).read()))
+    known = KnownQueues(connection, "bull", [QUEUE, "empty"])
+    found = samples(list(await BullMetrics(connection, "bull", known).read()))
     await announced.close()
     assert found["jobwire_queue_jobs", QUEUE, "waiting"] == 2
     assert found["jobwire_queue_jobs", "empty", "waiting"] == 0
@@ -115,13 +115,13 @@ async def test_b19_metrics_of_a_queue_with_corrupt_keys(
     assert figures.next_age_s is None
 
 
-# ── directory ────────────────────────────────────────────────────────────────────────────────────
+# ── known ────────────────────────────────────────────────────────────────────────────────────
 
 
-async def scanned(directory: QueueDirectory) -> list[str]:
-    while (await directory.scan()).more:
+async def scanned(known: KnownQueues) -> list[str]:
+    while (await known.scan()).more:
         pass
-    return list(directory.names)
+    return list(known.names)
 
 
 @clause("B-18")
@@ -134,11 +134,11 @@ async def test_b18_queues_are_configured_or_found_by_scan_and_removed(
     assert isinstance(await other.submit("task"), Added)
     plain.hset("bull:films:job:meta", "not", "a queue")
     plain.set("bull:text:meta", "of another type")
-    directory = QueueDirectory(connection, "bull", ["named"])
-    assert await scanned(directory) == ["named", "a*b", "films", "{tagged}"]
-    assert await scanned(QueueDirectory(connection, "b[u]ll")) == ["others"]
+    known = KnownQueues(connection, "bull", ["named"])
+    assert await scanned(known) == ["named", "a*b", "films", "{tagged}"]
+    assert await scanned(KnownQueues(connection, "b[u]ll")) == ["others"]
     plain.delete("bull:films:meta", *plain.keys("b\\[u\\]ll:*"))
-    assert await scanned(directory) == ["named", "a*b", "{tagged}"]
+    assert await scanned(known) == ["named", "a*b", "{tagged}"]
 
 
 @clause("B-18")
@@ -149,15 +149,15 @@ async def test_b18_a_queue_that_was_made_is_known_before_the_scan(
     for number in range(11_000):
         pipeline.set(f"other:{number}", "", ex=60)
     pipeline.execute()
-    directory = QueueDirectory(connection, "bull")
-    assert (await directory.scan()).more, "a pass is under way"
-    directory.add("films")
-    assert list(directory.names) == ["films"]
-    assert await scanned(directory) == ["films"], "the pass may have gone by its key"
-    assert await scanned(directory) == [], "without a key it is forgotten by the next one"
+    known = KnownQueues(connection, "bull")
+    assert (await known.scan()).more, "a pass is under way"
+    known.add("films")
+    assert list(known.names) == ["films"]
+    assert await scanned(known) == ["films"], "the pass may have gone by its key"
+    assert await scanned(known) == [], "without a key it is forgotten by the next one"
     for number in range(MAX_FOUND + 10):
-        directory.add(f"q{number}")
-    assert len(directory.names) == MAX_FOUND
+        known.add(f"q{number}")
+    assert len(known.names) == MAX_FOUND
 
 
 @clause("B-18")
@@ -168,9 +168,9 @@ async def test_b18_a_scan_is_bounded(connection: Connection, plain: Plain) -> No
     for number in range(10_000):
         pipeline.set(f"other:{number}", "", ex=60)
     pipeline.execute()
-    directory = QueueDirectory(connection, "bull", ["named"])
-    assert (await directory.scan()).more, "one step does not scan the whole server"
-    assert len(await scanned(directory)) == MAX_FOUND + 1
+    known = KnownQueues(connection, "bull", ["named"])
+    assert (await known.scan()).more, "one step does not scan the whole server"
+    assert len(await scanned(known)) == MAX_FOUND + 1
 
 
 # ── doctor ───────────────────────────────────────────────────────────────────────────────────────

@@ -17,11 +17,11 @@ from jobwire.job.messages import CancelOutcome
 from jobwire.local import LocalValkey
 from jobwire.systems.queues.contract import Keys, State
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.hub import BullHub
 from jobwire.systems.queues.options import Backoff, JobOptions
 from jobwire.systems.queues.queue import Added, BullQueue, NewJob
 from jobwire.systems.queues.scripts import SCRIPTS
 from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Config, Connection
 from jobwire.worker import Worker
 from tests.support import Plain, clause, wait_until
@@ -59,8 +59,8 @@ async def serve(connection: Connection) -> AsyncIterator[Serve]:
         server: Connection | Config | None = None,
         more: tuple[Engine, ...] = (),
     ) -> list[BullEngine]:
-        hub = BullHub(server or connection, settings)
-        engines = [BullEngine(hub, queue) for queue in queues or (QUEUE,)]
+        shared = WorkerConnections(server or connection, settings)
+        engines = [BullEngine(shared, queue) for queue in queues or (QUEUE,)]
         worker = Worker(app, [*engines, *more], slots=5)
         running.append((worker, await started(worker)))
         return engines
@@ -466,7 +466,7 @@ async def test_a_worker_continues_after_a_restart_of_the_server(own_valkey: Loca
     async def task(ctx: Context) -> str:
         return "done"
 
-    engine = BullEngine(BullHub(Config.from_url(own_valkey.url), QUIET), QUEUE)
+    engine = BullEngine(WorkerConnections(Config.from_url(own_valkey.url), QUIET), QUEUE)
     worker = Worker(app, [engine])
     running = await started(worker)
     async with Connection.open(own_valkey.url) as connection:

@@ -6,9 +6,9 @@ from array import array
 from typing import Final
 
 from jobwire.handlers.context import TaskContext
-from jobwire.handlers.llm.embedding import Vector, embed_all
 from jobwire.handlers.llm.payloads import EmbedPayload, EmbedResult, EmbedUsage
 from jobwire.handlers.llm.task_deps import TaskDeps
+from jobwire.handlers.llm.vectors import Vector, embed_all
 from jobwire.job.errors import Fail
 
 _MAX_TEXTS: Final = 64

@@ -12,10 +12,10 @@ from hashlib import sha256
 
 import msgspec
 
-from jobwire.handlers.llm.embedding import Vector
 from jobwire.handlers.llm.models.files import atomic_write
 from jobwire.handlers.llm.payloads import Document, Words
 from jobwire.handlers.llm.settings import LlmSettings
+from jobwire.handlers.llm.vectors import Vector
 from jobwire.job.errors import Fail
 
 

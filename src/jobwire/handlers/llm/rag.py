@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm import grammars, index, json_extraction
-from jobwire.handlers.llm.embedding import Vector, cosine_similarity, embed_all
 from jobwire.handlers.llm.models import Grammar, JsonForm, Message
 from jobwire.handlers.llm.payloads import Citation, RagPayload, RagResult
 from jobwire.handlers.llm.sentences import Sentence, sentences
 from jobwire.handlers.llm.streaming import TokenEmitter
 from jobwire.handlers.llm.task_deps import TaskDeps
+from jobwire.handlers.llm.vectors import Vector, cosine_similarity, embed_all
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
 

@@ -10,13 +10,13 @@ from typing import Final, Literal, NamedTuple
 
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm import argument_candidates, grammars, json_extraction
-from jobwire.handlers.llm.embedding import cosine_similarity, embed_all
 from jobwire.handlers.llm.generation import Generation
 from jobwire.handlers.llm.models import Form, Grammar, JsonForm, Message, Usage
 from jobwire.handlers.llm.payloads import ToolPayload
 from jobwire.handlers.llm.streaming import SilentEmitter
 from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.handlers.llm.tools import BadArguments, Tool, ToolParameter
+from jobwire.handlers.llm.vectors import cosine_similarity, embed_all
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
 

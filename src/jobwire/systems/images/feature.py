@@ -25,7 +25,7 @@ from jobwire.systems.images.database import (
 from jobwire.systems.images.follow import ImageState, StatusFollower
 from jobwire.systems.images.http.api import ApiLimits, ImageRoutes
 from jobwire.systems.images.http.events import event_route, state_of
-from jobwire.systems.images.http.view import ImagesView
+from jobwire.systems.images.http.operator_view import ImagesView
 from jobwire.systems.images.key_files import private_key
 from jobwire.systems.images.metrics import ApiCollector, ResultStreamMetrics
 from jobwire.systems.images.records import ImageRecords

@@ -36,12 +36,17 @@ from jobwire.job.messages import (
 )
 from jobwire.systems.jobs import contract, settle_args
 from jobwire.systems.jobs.blocking_reader import BlockingReader
-from jobwire.systems.jobs.consumers import expire_leases, new_consumer
+from jobwire.systems.jobs.consumer_names import expire_leases, new_consumer
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.entries import entry_name, read_leased, split_name
-from jobwire.systems.jobs.leases import RENEW_LEASE, StreamsLeaseRenewer, read_renewed, renew_args
+from jobwire.systems.jobs.lease_renewal import (
+    RENEW_LEASE,
+    StreamsLeaseRenewer,
+    read_renewed,
+    renew_args,
+)
 from jobwire.systems.jobs.maintenance import StreamsMaintenance
-from jobwire.systems.jobs.registration import Registration
+from jobwire.systems.jobs.own_registration import OwnRegistration
 from jobwire.systems.jobs.replies import LazyReply, backend_unavailable, collect, wire_text
 from jobwire.systems.jobs.scripts import SCRIPTS, script
 from jobwire.systems.jobs.settings import StreamsSettings
@@ -114,7 +119,7 @@ class StreamsEngine:
         """After how many ms a job whose task no worker has is ended (-1: never), and a foreign
         consumer is gone."""
         self._reader = BlockingReader(connection, self.keys, self.queues, self.consumer)
-        self._registration = Registration(self.settings, self.consumer)
+        self._registration = OwnRegistration(self.settings, self.consumer)
         self._maintenance = StreamsMaintenance(
             connection,
             self.settings,

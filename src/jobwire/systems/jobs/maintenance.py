@@ -11,7 +11,7 @@ from typing import Final, cast
 from jobwire.job.engine import MaintenanceResult, MaintenanceTask
 from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.contract import StreamsKeys
-from jobwire.systems.jobs.registration import Registration
+from jobwire.systems.jobs.own_registration import OwnRegistration
 from jobwire.systems.jobs.replies import collect, pairs, wire_text
 from jobwire.systems.jobs.scripts import SCRIPTS
 from jobwire.systems.jobs.settings import StreamsSettings
@@ -39,7 +39,7 @@ class StreamsMaintenance:
         connection: Connection,
         settings: StreamsSettings,
         consumer: str,
-        registration: Registration,
+        registration: OwnRegistration,
         wake_idle: Callable[[], Awaitable[None]],
         pause: Callable[[Collection[str]], None],
     ) -> None:

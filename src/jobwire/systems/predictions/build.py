@@ -10,10 +10,10 @@ from jobwire.systems.predictions.chat import Chat
 from jobwire.systems.predictions.contract import MAX_OUTPUT_BYTES
 from jobwire.systems.predictions.fetch import Fetcher
 from jobwire.systems.predictions.flow import Flow
+from jobwire.systems.predictions.flow_deps import FlowDeps
 from jobwire.systems.predictions.ids import TaskIds
 from jobwire.systems.predictions.intent import Policy
 from jobwire.systems.predictions.limits import Limits
-from jobwire.systems.predictions.parts import Parts
 from jobwire.systems.predictions.providers import Provider
 from jobwire.systems.predictions.providers.cog import Cog
 from jobwire.systems.predictions.providers.replicate import Replicate
@@ -42,7 +42,7 @@ def build_flow(
     ids = TaskIds(settings.webhook_secret)
     has_webhooks = bool(settings.public_url or settings.callback_url)
     return Flow(
-        Parts(
+        FlowDeps(
             bucket=bucket,
             records=Records(bucket, clock),
             limits=Limits(

@@ -21,6 +21,7 @@ from jobwire.objects import ObjectsError
 from jobwire.systems.predictions import steps, task
 from jobwire.systems.predictions.contract import PROCESSING, is_task_id
 from jobwire.systems.predictions.deliver import deliver
+from jobwire.systems.predictions.flow_deps import FlowDeps, Stepped
 from jobwire.systems.predictions.ids import uuid_of
 from jobwire.systems.predictions.intent import (
     RANK,
@@ -31,7 +32,6 @@ from jobwire.systems.predictions.intent import (
     StoredInput,
     next_step,
 )
-from jobwire.systems.predictions.parts import Parts, Stepped
 from jobwire.systems.predictions.records import Current
 from jobwire.systems.predictions.settle import settle
 
@@ -56,24 +56,24 @@ class Receipt(Enum):
 class Flow:
     """Drives the tasks of one bot."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, deps: FlowDeps) -> None:
+        self.deps = deps
 
     async def submit(self, photo: Photo) -> str:
         """Take a photo; the same message again is the same task. Returns the task id."""
-        parts, owner = self.parts, _new_owner()
-        tid = parts.ids.of_message(parts.bot, photo.chat_id, photo.message_id or 0)
-        await parts.records.open(tid)
-        now_ms = parts.clock.now_ms()
+        deps, owner = self.deps, _new_owner()
+        tid = deps.ids.of_message(deps.bot, photo.chat_id, photo.message_id or 0)
+        await deps.records.open(tid)
+        now_ms = deps.clock.now_ms()
         intent = Intent(
             tid=tid,
             created_ms=now_ms,
             updated_ms=now_ms,
-            tenant=parts.tenant,
+            tenant=deps.tenant,
             photo=replace(photo, caption=photo.caption[:_LONGEST_CAPTION]),
-            lease=parts.lease(owner),
+            lease=deps.lease(owner),
         )
-        current, created = await parts.records.create(intent)
+        current, created = await deps.records.create(intent)
         if not created:
             log.info("update redelivered  task=%s state=%s", tid, current.intent.state)
         try:
@@ -102,7 +102,7 @@ class Flow:
         if intent.rank >= RANK["settled"]:
             await self._drive(current, owner)
             return Receipt.KNOWN
-        updated, go_on = await steps.record_news(self.parts, current, owner, news)
+        updated, go_on = await steps.record_news(self.deps, current, owner, news)
         if updated is None:
             return Receipt.UNKNOWN
         if go_on:
@@ -111,25 +111,25 @@ class Flow:
 
     async def drive(self, tid: str) -> Intent | None:
         """Do whatever can be done for a task now; None if there is no such task."""
-        current = await self.parts.records.load(tid)
+        current = await self.deps.records.load(tid)
         if current is None:
             return None
         return await self._drive(current, _new_owner())
 
     async def take_over(self, found: task.Task) -> str:
         """Make an intent for a task that another program submitted."""
-        parts = self.parts
-        tid = parts.ids.of_prediction(found.prediction_id)
-        now_ms = parts.clock.now_ms()
+        deps = self.deps
+        tid = deps.ids.of_prediction(found.prediction_id)
+        now_ms = deps.clock.now_ms()
         created_ms = min(found.created_ms or now_ms, now_ms)
-        await parts.records.open(tid)
-        await parts.records.create(
+        await deps.records.open(tid)
+        await deps.records.create(
             Intent(
                 tid=tid,
                 state="started",
                 created_ms=created_ms,
                 updated_ms=now_ms,
-                tenant=parts.tenant,
+                tenant=deps.tenant,
                 photo=Photo(
                     chat_id=found.chat_id,
                     user_id=found.user_id,
@@ -150,7 +150,7 @@ class Flow:
 
     async def _find(self, tid: str, prediction_id: str) -> Current | Receipt:
         """The intent by the URL's task id, else by the task object; or why there is none."""
-        records = self.parts.records
+        records = self.deps.records
         if is_task_id(tid) and (current := await records.load(tid)):
             return current
         try:
@@ -175,15 +175,15 @@ class Flow:
             log.exception("task failed here; reconcile continues it  task=%s", current.intent.tid)
 
     async def _drive(self, first: Current, owner: str) -> Intent:
-        parts = self.parts
+        deps = self.deps
         current: Current | None = first
         pictures: dict[str, bytes] = {}
         for _ in range(_MAX_STEPS):
             if current is None:
                 log.warning("intent not found  task=%s", first.intent.tid)
                 break
-            intent, now_ms = current.intent, parts.clock.now_ms()
-            step = next_step(intent, now_ms, parts.policy)
+            intent, now_ms = current.intent, deps.clock.now_ms()
+            step = next_step(intent, now_ms, deps.policy)
             if step == "close":
                 await self._close(intent)
                 return intent
@@ -193,14 +193,14 @@ class Flow:
             if step == "wait":
                 go_on = False
             elif step != "poll" and not holds_lease:  # a poll changes nothing, so it needs no lease
-                current = await parts.records.update(current, lambda it: parts.leased(it, owner))
+                current = await deps.records.update(current, lambda it: deps.leased(it, owner))
                 continue
             else:
                 current, go_on = await self._step(step, current, owner, pictures)
                 self._count(current)
             if go_on or current is None:
                 continue
-            released = await parts.records.update(current, lambda it: _released(it, owner))
+            released = await deps.records.update(current, lambda it: _released(it, owner))
             if released is None or released.intent.state == current.intent.state:
                 return current.intent
             # News were recorded under our lease, so their recorder left them to us.
@@ -210,22 +210,22 @@ class Flow:
     async def _step(
         self, step: Step, current: Current, owner: str, pictures: dict[str, bytes]
     ) -> Stepped:
-        parts = self.parts
+        deps = self.deps
         match step:
             case "accept":
-                return await steps.accept(parts, current, owner)
+                return await steps.accept(deps, current, owner)
             case "create":
-                return await steps.create(parts, current, owner)
+                return await steps.create(deps, current, owner)
             case "find":
-                return await steps.find(parts, current, owner)
+                return await steps.find(deps, current, owner)
             case "poll":
-                return await steps.poll(parts, current, owner)
+                return await steps.poll(deps, current, owner)
             case "expire":
-                return await steps.expire(parts, current, owner)
+                return await steps.expire(deps, current, owner)
             case "settle":
-                return await settle(parts, current, owner, pictures)
+                return await settle(deps, current, owner, pictures)
             case "deliver":
-                return await deliver(parts, current, owner, pictures)
+                return await deliver(deps, current, owner, pictures)
             case "wait" | "close":
                 return current, False
 
@@ -235,12 +235,12 @@ class Flow:
             return
         outcome = current.intent.outcome
         ended = (outcome.code or outcome.status) if outcome else "elsewhere"
-        self.parts.counts.add("tasks", ended)
+        self.deps.counts.add("tasks", ended)
 
     async def _close(self, intent: Intent) -> None:
         """The last step: nothing of a delivered task is left open."""
-        await self.parts.limits.release(intent.photo.chat_id, intent.tid)
-        await self.parts.records.close(intent.tid)
+        await self.deps.limits.release(intent.photo.chat_id, intent.tid)
+        await self.deps.records.close(intent.tid)
 
 
 def _released(intent: Intent, owner: str) -> Intent:

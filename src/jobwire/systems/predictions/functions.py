@@ -68,7 +68,7 @@ class Functions:
         if isinstance(given, Answer):
             return response(given)
         tid = given.query.get("tid") or given.path.rstrip("/").rpartition("/")[2]
-        provider = self._flow.parts.provider.name
+        provider = self._flow.deps.provider.name
         return _run(
             webhook.handle(self._flow, provider, tid, given.headers, given.query, given.body)
         )

@@ -98,11 +98,11 @@ async def reconcile(
         report.complete = deadline is None or time.monotonic() < deadline
         return report.complete
 
-    entries = _open_tasks(flow.parts.bucket, page_size)
+    entries = _open_tasks(flow.deps.bucket, page_size)
     await _at_once(entries, lambda entry: _advance(flow, entry, report), in_time)
     if report.complete:
-        flow.parts.counts.open_tasks = report.open - report.delivered - report.orphans
-    flow.parts.counts.add("passes", "complete" if report.complete else "out_of_time")
+        flow.deps.counts.open_tasks = report.open - report.delivered - report.orphans
+    flow.deps.counts.add("passes", "complete" if report.complete else "out_of_time")
     if report.complete:
         await _walk_tasks(flow, report, in_time, page_size, pages)
     return report
@@ -135,7 +135,7 @@ async def _advance(flow: Flow, entry: Entry, report: PassReport) -> None:
         if intent is None:
             # The process died between marker and intent; a redelivery comes within the hour.
             if _now(flow) - entry.modified_at > _ORPHAN_AGE:
-                await flow.parts.bucket.delete(open_key(tid))
+                await flow.deps.bucket.delete(open_key(tid))
                 report.orphans += 1
         elif intent.state == "delivered":
             report.delivered += 1
@@ -151,7 +151,7 @@ async def _walk_tasks(
     flow: Flow, report: PassReport, in_time: Callable[[], bool], page_size: int, pages: int
 ) -> None:
     """Look for tasks without an intent among those written since the last walk (P-29)."""
-    bucket, now = flow.parts.bucket, _now(flow)
+    bucket, now = flow.deps.bucket, _now(flow)
     listing, seen = await _read_listing(flow)
     if listing is None:
         listing = _Listing(now, "", datetime.fromtimestamp(0, UTC))
@@ -185,7 +185,7 @@ async def _take_over(flow: Flow, entry: Entry, report: PassReport) -> None:
     if prediction_id is None:
         return
     try:
-        found = await flow.parts.records.load_task(prediction_id)
+        found = await flow.deps.records.load_task(prediction_id)
         if found is None or found.task.terminal or found.task.tid:
             return
         tid = await flow.take_over(found.task)
@@ -201,9 +201,9 @@ async def _take_over(flow: Flow, entry: Entry, report: PassReport) -> None:
 
 async def _read_listing(flow: Flow) -> tuple[_Listing | None, Version | None]:
     try:
-        found = await flow.parts.bucket.get(LISTING_KEY, max_bytes=_MAX_LISTING_BYTES)
+        found = await flow.deps.bucket.get(LISTING_KEY, max_bytes=_MAX_LISTING_BYTES)
     except TooLarge:
-        await flow.parts.bucket.delete(LISTING_KEY)
+        await flow.deps.bucket.delete(LISTING_KEY)
         return None, None
     if isinstance(found, Missing):
         return None, None
@@ -218,7 +218,7 @@ async def _write_listing(flow: Flow, listing: _Listing, seen: Version | None) ->
     def compose(writer: str) -> bytes:
         return msgspec.json.encode(replace(listing, writer=writer))
 
-    written = await write_json(flow.parts.bucket, LISTING_KEY, compose, seen)
+    written = await write_json(flow.deps.bucket, LISTING_KEY, compose, seen)
     return written if isinstance(written, Version) else None
 
 
@@ -246,4 +246,4 @@ async def _at_once(
 
 
 def _now(flow: Flow) -> datetime:
-    return datetime.fromtimestamp(flow.parts.clock.now_ms() / 1000, UTC)
+    return datetime.fromtimestamp(flow.deps.clock.now_ms() / 1000, UTC)

@@ -30,8 +30,8 @@ class WebhookRefused(Exception):
 async def reconcile_forever(flow: Flow, stop: asyncio.Event, *, every_s: float) -> None:
     """A pass over unfinished tasks, again and again."""
     # Without webhooks a pass is the only way to learn of outcomes, and cog has no queue.
-    eager = not (flow.parts.public_url or flow.parts.callback_url)
-    eager = eager or flow.parts.provider.name == "cog"
+    eager = not (flow.deps.public_url or flow.deps.callback_url)
+    eager = eager or flow.deps.provider.name == "cog"
     while not stop.is_set():
         pause_s = every_s
         try:

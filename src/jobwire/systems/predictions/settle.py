@@ -13,56 +13,58 @@ from msgspec.structs import replace
 
 from jobwire.systems.predictions import fetch, task
 from jobwire.systems.predictions.contract import FAILED, SUCCEEDED, ErrorCode, output_key
+from jobwire.systems.predictions.flow_deps import FlowDeps, Stepped
 from jobwire.systems.predictions.http_client import NoAnswer
 from jobwire.systems.predictions.images import is_data_url
 from jobwire.systems.predictions.intent import Intent, News, Outcome, Output
-from jobwire.systems.predictions.parts import Parts, Stepped
 from jobwire.systems.predictions.records import Current
 
 log: Final = logging.getLogger("jobwire.predictions")
 
 
-async def settle(parts: Parts, current: Current, owner: str, pictures: dict[str, bytes]) -> Stepped:
+async def settle(
+    deps: FlowDeps, current: Current, owner: str, pictures: dict[str, bytes]
+) -> Stepped:
     """Store the outputs, publish the outcome in the task object, record it (P-14)."""
     outcome = current.intent.outcome
     assert outcome is not None
     if outcome.status == SUCCEEDED:
-        stored = await _store_outputs(parts, current.intent, outcome, pictures)
+        stored = await _store_outputs(deps, current.intent, outcome, pictures)
         if stored is None:
-            return await parts.schedule_retry(current)
+            return await deps.schedule_retry(current)
         outcome = stored
-    published = await _publish(parts, current.intent, outcome)
+    published = await _publish(deps, current.intent, outcome)
     if published is None:
-        return await ended_elsewhere(parts, current)
+        return await ended_elsewhere(deps, current)
 
     def settled(intent: Intent) -> Intent:
         if intent.state != "finished":
             return intent
-        return parts.leased(
+        return deps.leased(
             replace(intent, state="settled", outcome=published, tries=0, not_before_ms=0), owner
         )
 
-    return await parts.records.update(current, settled), True
+    return await deps.records.update(current, settled), True
 
 
-async def with_stored_data(parts: Parts, intent: Intent, news: News) -> News:
+async def with_stored_data(deps: FlowDeps, intent: Intent, news: News) -> News:
     """The news with every data URL stored as an object: an intent holds no pictures."""
     outcome = news.outcome
     if outcome is None or not any(is_data_url(each.url) for each in outcome.outputs):
         return news
     known = replace(intent, prediction_id=news.prediction_id)
-    stored = await _store_outputs(parts, known, outcome, {}, only_data=True)
+    stored = await _store_outputs(deps, known, outcome, {}, only_data=True)
     return replace(news, outcome=stored)
 
 
-async def ended_elsewhere(parts: Parts, current: Current) -> Stepped:
+async def ended_elsewhere(deps: FlowDeps, current: Current) -> Stepped:
     """Another program ended the task and answered the user (P-15)."""
     log.info("task ended by another program  task=%s", current.intent.tid)
-    return await parts.mark_delivered(current)
+    return await deps.mark_delivered(current)
 
 
 async def _store_outputs(
-    parts: Parts,
+    deps: FlowDeps,
     intent: Intent,
     outcome: Outcome,
     pictures: dict[str, bytes],
@@ -81,12 +83,12 @@ async def _store_outputs(
         if output.key is not None or (only_data and not is_data):
             stored.append(output)
             continue
-        answer = await parts.fetcher.fetch(output.url or "")
+        answer = await deps.fetcher.fetch(output.url or "")
         match answer:
             case fetch.Fetched(body, mime):
                 key = _free_key(intent, index, mime, taken)
                 taken.add(key)
-                await parts.bucket.put(key, body, content_type=mime)
+                await deps.bucket.put(key, body, content_type=mime)
                 if index == 0:  # the others are read again: ten of them would fill a small machine
                     pictures[key] = body
                 stored.append(Output(url=None if is_data else output.url, key=key, mime=mime))
@@ -95,8 +97,8 @@ async def _store_outputs(
             case fetch.Refused(reason):
                 log.warning("output refused: %s  task=%s", reason, intent.tid)
             case NoAnswer(reason):
-                life_ms = (parts.policy.deadline_s + parts.policy.output_life_s) * 1000
-                if parts.clock.now_ms() < intent.submit_ms + life_ms:
+                life_ms = (deps.policy.deadline_s + deps.policy.output_life_s) * 1000
+                if deps.clock.now_ms() < intent.submit_ms + life_ms:
                     log.warning("output not fetched, retried: %s  task=%s", reason, intent.tid)
                     return None
                 problem = ErrorCode.OUTPUT_EXPIRED
@@ -113,27 +115,27 @@ def _free_key(intent: Intent, index: int, mime: str, taken: Container[str | None
     return key
 
 
-async def _publish(parts: Parts, intent: Intent, outcome: Outcome) -> Outcome | None:
+async def _publish(deps: FlowDeps, intent: Intent, outcome: Outcome) -> Outcome | None:
     """Write the end into the task object: the end that counts, or None if another program's."""
     prediction_id = intent.prediction_id
     while prediction_id is not None:
         try:
-            found = await parts.records.load_task(prediction_id)
+            found = await deps.records.load_task(prediction_id)
         except task.BadTask as error:
             log.warning("task object not written: %s  prediction=%s", error, prediction_id)
             return outcome
-        now_ms = parts.clock.now_ms()
+        now_ms = deps.clock.now_ms()
         if found is None:
             if intent.input is None:
                 return outcome
-            document = task.with_outcome(parts.document_of(intent), intent.tid, outcome, now_ms)
-            if await parts.records.create_task(prediction_id, document):
+            document = task.with_outcome(deps.document_of(intent), intent.tid, outcome, now_ms)
+            if await deps.records.create_task(prediction_id, document):
                 return outcome
         elif found.task.terminal:
             # P-5: a published end never changes, whichever of our drivers wrote it.
             return found.task.outcome if found.task.settled_by_us else None
         else:
             document = task.with_outcome(found.task.document, intent.tid, outcome, now_ms)
-            if await parts.records.replace_task(found, document):
+            if await deps.records.replace_task(found, document):
                 return outcome
     return outcome

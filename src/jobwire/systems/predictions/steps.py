@@ -21,6 +21,7 @@ from jobwire.systems.predictions.contract import (
     ErrorCode,
     input_key,
 )
+from jobwire.systems.predictions.flow_deps import FlowDeps, Stepped
 from jobwire.systems.predictions.http_client import NoAnswer
 from jobwire.systems.predictions.ids import uuid_of
 from jobwire.systems.predictions.intent import (
@@ -33,7 +34,6 @@ from jobwire.systems.predictions.intent import (
     StoredInput,
 )
 from jobwire.systems.predictions.limits import OverLimit
-from jobwire.systems.predictions.parts import Parts, Stepped
 from jobwire.systems.predictions.providers import Busy, CreateRejected
 from jobwire.systems.predictions.records import Change, Current
 from jobwire.systems.predictions.settle import ended_elsewhere, with_stored_data
@@ -41,61 +41,61 @@ from jobwire.systems.predictions.settle import ended_elsewhere, with_stored_data
 log: Final = logging.getLogger("jobwire.predictions")
 
 
-async def accept(parts: Parts, current: Current, owner: str) -> Stepped:
+async def accept(deps: FlowDeps, current: Current, owner: str) -> Stepped:
     """Limits, placeholder, photo; then ask the provider."""
     intent = current.intent
     photo = intent.photo
-    if photo.size is not None and photo.size > parts.max_image_bytes:
-        return await _fail(parts, current, ErrorCode.TOO_LARGE)
+    if photo.size is not None and photo.size > deps.max_image_bytes:
+        return await _fail(deps, current, ErrorCode.TOO_LARGE)
     if not intent.admitted:
-        admitted = await parts.limits.admit(photo, intent.tid)
+        admitted = await deps.limits.admit(photo, intent.tid)
         if isinstance(admitted, OverLimit):
             refused = admitted
 
             def over_limit(intent: Intent) -> Intent:
                 return replace(rules.failed(intent, refused.code), quiet=refused.quiet)
 
-            return await parts.records.update(current, over_limit), True
+            return await deps.records.update(current, over_limit), True
         photo = replace(photo, caption=admitted.caption)
     if not intent.slots:
-        placed = await _send_placeholder(parts, current, owner, photo.caption)
+        placed = await _send_placeholder(deps, current, owner, photo.caption)
         if placed is None or placed.intent.state != "accepted" or not placed.intent.slots:
             return placed, True
         current = placed
-    body = await parts.chat.fetch_photo(photo.file_id or "", parts.max_image_bytes)
+    body = await deps.chat.fetch_photo(photo.file_id or "", deps.max_image_bytes)
     match body:
         case chat.PhotoTooLarge():
-            return await _fail(parts, current, ErrorCode.TOO_LARGE)
+            return await _fail(deps, current, ErrorCode.TOO_LARGE)
         case chat.Rejected(reason):
-            return await _fail(parts, current, ErrorCode.PHOTO_UNAVAILABLE, reason)
+            return await _fail(deps, current, ErrorCode.PHOTO_UNAVAILABLE, reason)
         case NoAnswer(reason):
             log.warning("photo not downloaded, retried later: %s  task=%s", reason, intent.tid)
-            return await parts.schedule_retry(current, ErrorCode.PHOTO_UNAVAILABLE)
+            return await deps.schedule_retry(current, ErrorCode.PHOTO_UNAVAILABLE)
         case chat.Later(after_s):
-            return await parts.schedule_retry(current, ErrorCode.PHOTO_UNAVAILABLE, after_s)
+            return await deps.schedule_retry(current, ErrorCode.PHOTO_UNAVAILABLE, after_s)
         case bytes():
             pass
     mime = images.sniff(body)
     if mime not in INPUT_TYPES:
-        return await _fail(parts, current, ErrorCode.NOT_A_PHOTO)
-    if len(body) > parts.max_image_bytes:
-        return await _fail(parts, current, ErrorCode.TOO_LARGE)
+        return await _fail(deps, current, ErrorCode.NOT_A_PHOTO)
+    if len(body) > deps.max_image_bytes:
+        return await _fail(deps, current, ErrorCode.TOO_LARGE)
     key = input_key(photo.date_s, uuid_of(intent.tid), mime)
-    await parts.bucket.put(key, body, content_type=mime)
-    return await _submit(parts, current, owner, StoredInput(key, mime, len(body)))
+    await deps.bucket.put(key, body, content_type=mime)
+    return await _submit(deps, current, owner, StoredInput(key, mime, len(body)))
 
 
-async def create(parts: Parts, current: Current, owner: str) -> Stepped:
+async def create(deps: FlowDeps, current: Current, owner: str) -> Stepped:
     """Ask the provider again, which was busy."""
     assert current.intent.input is not None
-    return await _submit(parts, current, owner, current.intent.input)
+    return await _submit(deps, current, owner, current.intent.input)
 
 
-async def find(parts: Parts, current: Current, owner: str) -> Stepped:
+async def find(deps: FlowDeps, current: Current, owner: str) -> Stepped:
     """Look for the prediction of a create whose answer was lost; create again if there is none."""
     intent = current.intent
-    request = await parts.request_of(intent)
-    found = await parts.provider.find(request, intent.created_ms)
+    request = await deps.request_of(intent)
+    found = await deps.provider.find(request, intent.created_ms)
     if isinstance(found, NoAnswer):
         log.warning("provider's list not read: %s  task=%s", found.reason, intent.tid)
         return current, False
@@ -104,93 +104,93 @@ async def find(parts: Parts, current: Current, owner: str) -> Stepped:
         first, *others = found
         for other in others:
             if other.outcome is None:
-                await parts.provider.cancel(other.prediction_id)
-        return await record_news(parts, current, owner, first)
-    if not rules.may_create_again(intent, parts.clock.now_ms(), parts.policy):
+                await deps.provider.cancel(other.prediction_id)
+        return await record_news(deps, current, owner, first)
+    if not rules.may_create_again(intent, deps.clock.now_ms(), deps.policy):
         return current, False
     log.warning("no prediction in the provider's list, create repeated  task=%s", intent.tid)
     assert intent.input is not None
-    return await _submit(parts, current, owner, intent.input)
+    return await _submit(deps, current, owner, intent.input)
 
 
-async def poll(parts: Parts, current: Current, owner: str) -> Stepped:
+async def poll(deps: FlowDeps, current: Current, owner: str) -> Stepped:
     """Write a missing task object, see another program's end of it, ask the provider."""
     intent = current.intent
     assert intent.prediction_id is not None
     found = None
     try:
-        found = await parts.records.load_task(intent.prediction_id)
+        found = await deps.records.load_task(intent.prediction_id)
         if found is None and intent.input is not None:
-            await _create_task(parts, intent)
+            await _create_task(deps, intent)
     except task.BadTask as error:
         log.warning("task object skipped: %s  prediction=%s", error, intent.prediction_id)
     if found and found.task.terminal and not found.task.settled_by_us:
-        return await ended_elsewhere(parts, current)
-    news = await parts.provider.poll(intent.prediction_id, await parts.request_of(intent))
+        return await ended_elsewhere(deps, current)
+    news = await deps.provider.poll(intent.prediction_id, await deps.request_of(intent))
     if not isinstance(news, News):
         log.info("prediction could not be read (%s)  task=%s", type(news).__name__, intent.tid)
         return current, False
     if news.outcome is None:
-        updated = await parts.records.update(current, _merging(parts, news, owner))
+        updated = await deps.records.update(current, _merging(deps, news, owner))
         if found and news.running and found.task.status == QUEUED:
-            document = task.with_status(found.task.document, PROCESSING, parts.clock.now_ms())
-            await parts.records.replace_task(found, document)
+            document = task.with_status(found.task.document, PROCESSING, deps.clock.now_ms())
+            await deps.records.replace_task(found, document)
         return updated, False
-    return await record_news(parts, current, owner, news)
+    return await record_news(deps, current, owner, news)
 
 
-async def expire(parts: Parts, current: Current, owner: str) -> Stepped:
+async def expire(deps: FlowDeps, current: Current, owner: str) -> Stepped:
     """Give up a task that is too old, unless the provider has its outcome."""
     intent = current.intent
     code = ErrorCode(intent.trouble) if intent.trouble else ErrorCode.TIMEOUT
     if intent.submit_ms:
-        request = await parts.request_of(intent)
+        request = await deps.request_of(intent)
         if intent.prediction_id:
-            asked = await parts.provider.poll(intent.prediction_id, request)
+            asked = await deps.provider.poll(intent.prediction_id, request)
             last = [asked] if isinstance(asked, News) else []
         else:
-            listed = await parts.provider.find(request, intent.created_ms)
+            listed = await deps.provider.find(request, intent.created_ms)
             last = [] if isinstance(listed, NoAnswer) else listed
         if last and last[0].outcome is not None:
-            return await record_news(parts, current, owner, last[0])
+            return await record_news(deps, current, owner, last[0])
         for unfinished in last:
-            await parts.provider.cancel(unfinished.prediction_id)
+            await deps.provider.cancel(unfinished.prediction_id)
     log.warning("task has no outcome in time: %s  task=%s", code, intent.tid)
-    return await _fail(parts, current, code)
+    return await _fail(deps, current, code)
 
 
-async def record_news(parts: Parts, current: Current, owner: str, news: News) -> Stepped:
+async def record_news(deps: FlowDeps, current: Current, owner: str, news: News) -> Stepped:
     """Merge news of the provider; ask it where two ends disagree; write a missing task object."""
     known = rules.merge(current.intent, news)
     if isinstance(known, Disagreement):
         assert current.intent.prediction_id is not None
-        truth = await parts.provider.poll(
-            current.intent.prediction_id, await parts.request_of(current.intent)
+        truth = await deps.provider.poll(
+            current.intent.prediction_id, await deps.request_of(current.intent)
         )
         if not isinstance(truth, News):
             return current, True
-        truth = await with_stored_data(parts, current.intent, truth)
-        return await parts.records.update(current, lambda it: rules.overruled(it, truth)), True
+        truth = await with_stored_data(deps, current.intent, truth)
+        return await deps.records.update(current, lambda it: rules.overruled(it, truth)), True
     if isinstance(known, Merged):
-        news = await with_stored_data(parts, current.intent, news)
-    updated = await parts.records.update(current, _merging(parts, news, owner))
+        news = await with_stored_data(deps, current.intent, news)
+    updated = await deps.records.update(current, _merging(deps, news, owner))
     if updated is None:
         return None, False
     if isinstance(rules.merge(updated.intent, news), OtherPrediction):
-        await parts.provider.cancel(news.prediction_id)
+        await deps.provider.cancel(news.prediction_id)
         return updated, True
     if updated.intent.state == "started" and updated.intent.input is not None:
-        await _create_task(parts, updated.intent)
+        await _create_task(deps, updated.intent)
     return updated, True
 
 
-def _merging(parts: Parts, news: News, owner: str) -> Change:
+def _merging(deps: FlowDeps, news: News, owner: str) -> Change:
     def change(intent: Intent) -> Intent:
         merged = rules.merge(intent, news)
         if not isinstance(merged, Merged):
             return intent
         if merged.intent.state == "finished":
-            return parts.leased(merged.intent, owner)
+            return deps.leased(merged.intent, owner)
         # Nothing to do before the provider's next news.
         ours = intent.lease is not None and intent.lease.by == owner
         return replace(merged.intent, lease=None) if ours else merged.intent
@@ -199,20 +199,20 @@ def _merging(parts: Parts, news: News, owner: str) -> Change:
 
 
 async def _send_placeholder(
-    parts: Parts, current: Current, owner: str, caption: str
+    deps: FlowDeps, current: Current, owner: str, caption: str
 ) -> Current | None:
     def claim(intent: Intent) -> Intent:
         if intent.state != "accepted" or intent.slots:
             return intent
-        leased = parts.leased(intent, owner)
+        leased = deps.leased(intent, owner)
         photo = replace(leased.photo, caption=caption)
         return replace(leased, admitted=True, photo=photo, slots=(Slot("sending"),))
 
-    claimed = await parts.records.update(current, claim)
+    claimed = await deps.records.update(current, claim)
     if claimed is None or not claimed.written:
         return claimed
     photo = claimed.intent.photo
-    answer = await parts.chat.send_text(
+    answer = await deps.chat.send_text(
         photo.chat_id, texts.received(photo.language), photo.message_id
     )
     match answer:
@@ -225,9 +225,9 @@ async def _send_placeholder(
                     return intent
                 return replace(intent, slots=(sent, *intent.slots[1:]))
 
-            return await parts.records.update(claimed, record)
+            return await deps.records.update(claimed, record)
         case chat.Blocked():
-            return await parts.records.update(
+            return await deps.records.update(
                 claimed, lambda intent: rules.failed(intent, ErrorCode.BLOCKED)
             )
         case _:
@@ -235,36 +235,36 @@ async def _send_placeholder(
             return claimed
 
 
-async def _submit(parts: Parts, current: Current, owner: str, given: StoredInput) -> Stepped:
+async def _submit(deps: FlowDeps, current: Current, owner: str, given: StoredInput) -> Stepped:
     """Record that the provider is being asked, then ask it, once."""
     seen = current.intent
 
     def submitting(intent: Intent) -> Intent:
         same = (intent.state, intent.attempts) == (seen.state, seen.attempts)
-        if not same or intent.held_by_other(owner, parts.clock.now_ms()):
+        if not same or intent.held_by_other(owner, deps.clock.now_ms()):
             return intent
         return replace(
             intent,
             state="submitting",
             input=given,
             attempts=intent.attempts + 1,
-            submit_ms=parts.clock.now_ms(),
-            lease=parts.lease(owner),
+            submit_ms=deps.clock.now_ms(),
+            lease=deps.lease(owner),
         )
 
-    asked = await parts.records.update(current, submitting)
+    asked = await deps.records.update(current, submitting)
     if asked is None or not asked.written:
         return asked, True
-    answer = await parts.provider.create(await parts.request_of(asked.intent))
+    answer = await deps.provider.create(await deps.request_of(asked.intent))
     match answer:
         case News():
-            return await record_news(parts, asked, owner, answer)
+            return await record_news(deps, asked, owner, answer)
         case Busy(after_s):
             log.info("provider is busy; create repeated later  task=%s", seen.tid)
-            return await parts.records.update(asked, _not_created(parts, after_s)), True
+            return await deps.records.update(asked, _not_created(deps, after_s)), True
         case CreateRejected(reason):
             log.error("provider refused: %s  task=%s", reason, seen.tid)
-            return await _fail(parts, asked, ErrorCode.PROVIDER_REJECTED)
+            return await _fail(deps, asked, ErrorCode.PROVIDER_REJECTED)
         case NoAnswer(reason):
             log.warning(
                 "no answer to create: %s; searched in the provider's list later  task=%s",
@@ -274,7 +274,7 @@ async def _submit(parts: Parts, current: Current, owner: str, given: StoredInput
             return asked, True
 
 
-def _not_created(parts: Parts, after_s: float | None) -> Change:
+def _not_created(deps: FlowDeps, after_s: float | None) -> Change:
     def change(intent: Intent) -> Intent:
         if intent.state != "submitting" or intent.prediction_id is not None:
             return intent
@@ -286,19 +286,19 @@ def _not_created(parts: Parts, after_s: float | None) -> Change:
             attempts=intent.attempts - 1,
             trouble=str(ErrorCode.BUSY),
         )
-        return rules.schedule_retry(back, parts.clock.now_ms(), parts.policy, after_s)
+        return rules.schedule_retry(back, deps.clock.now_ms(), deps.policy, after_s)
 
     return change
 
 
-async def _create_task(parts: Parts, intent: Intent) -> None:
+async def _create_task(deps: FlowDeps, intent: Intent) -> None:
     assert intent.prediction_id is not None
-    await parts.records.create_task(intent.prediction_id, parts.document_of(intent))
+    await deps.records.create_task(intent.prediction_id, deps.document_of(intent))
 
 
 async def _fail(
-    parts: Parts, current: Current, code: ErrorCode, message: str | None = None
+    deps: FlowDeps, current: Current, code: ErrorCode, message: str | None = None
 ) -> Stepped:
-    return await parts.records.update(
+    return await deps.records.update(
         current, lambda intent: rules.failed(intent, code, message)
     ), True

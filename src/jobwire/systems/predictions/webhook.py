@@ -46,12 +46,12 @@ async def handle(
 
 def refusal(flow: Flow, provider: str, call: WebhookCall) -> Answer | None:
     """Why a webhook is refused; None if it is the provider's."""
-    configured = flow.parts.provider
+    configured = flow.deps.provider
     if provider != configured.name:
         return _counted(flow, Answer(404, "this gateway does not have that provider"))
     if len(call.body) > MAX_BODY_BYTES:
         return _counted(flow, Answer(413, "the body is too large"))
-    now_s = flow.parts.clock.now_ms() // 1000
+    now_s = flow.deps.clock.now_ms() // 1000
     refused = configured.refusal(call, now_s)
     if refused is None:
         return None
@@ -65,7 +65,7 @@ async def take(flow: Flow, tid: str, body: bytes) -> Answer:
 
 
 async def _take(flow: Flow, tid: str, body: bytes) -> Answer:
-    configured = flow.parts.provider
+    configured = flow.deps.provider
     news = configured.read(body)
     if news is None:
         log.warning("webhook refused: no prediction in its body  provider=%s", configured.name)
@@ -88,5 +88,5 @@ async def _take(flow: Flow, tid: str, body: bytes) -> Answer:
 
 
 def _counted(flow: Flow, answer: Answer) -> Answer:
-    flow.parts.counts.add("webhooks", str(answer.status))
+    flow.deps.counts.add("webhooks", str(answer.status))
     return answer

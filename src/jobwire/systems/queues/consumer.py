@@ -30,7 +30,7 @@ from jobwire.systems.queues.contract import (
     Opt,
     Refusal,
 )
-from jobwire.systems.queues.schedules import Unreadable, next_iteration
+from jobwire.systems.queues.scheduler_iterations import Unreadable, next_iteration
 from jobwire.systems.queues.scripts import script
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.settle_args import End, Failure, failure_fields

@@ -7,10 +7,10 @@ from typing import Final
 from jobwire.doctor import Finding, valkey
 from jobwire.settings import Loaded
 from jobwire.systems.backends import known_valkey
+from jobwire.systems.queues.announcement import seen_workers
 from jobwire.systems.queues.contract import State
-from jobwire.systems.queues.directory import QueueDirectory
+from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.metrics import QueueFigures, measure
-from jobwire.systems.queues.registry import seen_workers
 from jobwire.systems.queues.scripts import SCRIPTS
 from jobwire.valkey import Config, ConfigError, Connection, HealthChecker, ValkeyError
 
@@ -50,11 +50,11 @@ async def _queues(connection: Connection, prefix: str, names: tuple[str, ...]) -
         why = "the scripts of the queues use features of newer servers"
         return [Finding("queues", "fault", found, why, "use a newer server")]
     await connection.load_scripts(SCRIPTS.values())
-    directory = QueueDirectory(connection, prefix, names)
+    known_queues = KnownQueues(connection, prefix, names)
     for _ in range(_STEPS):
-        if not (await directory.scan()).more:
+        if not (await known_queues.scan()).more:
             break
-    figures = await measure(connection, prefix, directory.names)
+    figures = await measure(connection, prefix, known_queues.names)
     if not figures:
         return [Finding("queues", "ok", "none yet")]
     workers = await seen_workers(connection, prefix, figures)

@@ -1,7 +1,7 @@
 """The worker's side of a BullMQ queue: implements the Engine protocol (B-2 … B-7, B-14 … B-17).
 
-One per queue; the engines of a worker share a BullHub. Each method sends its scripts when called,
-many in one write. It keeps no state of jobs besides the tokens of calls in flight.
+One per queue; the engines of a worker share `WorkerConnections`. Each method sends its scripts when
+called, many in one write. It keeps no state of jobs besides the tokens of calls in flight.
 """
 
 import asyncio
@@ -44,6 +44,7 @@ from jobwire.job.messages import (
 from jobwire.job.messages import Settled as SettledBatch
 from jobwire.job.states import State
 from jobwire.systems.queues import settle_args
+from jobwire.systems.queues.announcement import Announcement
 from jobwire.systems.queues.codec import (
     Empty,
     Job,
@@ -63,16 +64,15 @@ from jobwire.systems.queues.contract import (
     Opt,
     Refusal,
 )
-from jobwire.systems.queues.hub import BullHub
 from jobwire.systems.queues.idle_queues import IdleQueue
+from jobwire.systems.queues.lease_renewal import BullLeaseRenewer, read_renewed
 from jobwire.systems.queues.leased_jobs import end_of, failure_of, leased_job
-from jobwire.systems.queues.leases import BullLeaseRenewer, read_renewed
 from jobwire.systems.queues.options import JobOptions, Parent
 from jobwire.systems.queues.queue import BullQueue, NewJob
-from jobwire.systems.queues.registry import Announcement
 from jobwire.systems.queues.replies import raises_unavailable, settle_answer, unavailable
 from jobwire.systems.queues.reports import wire_report
 from jobwire.systems.queues.settle_args import End, Failure
+from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import ServerError, ValkeyError
 
 _log = logging.getLogger("jobwire.bullmq")
@@ -99,12 +99,12 @@ class BullEngine:
     )
     reserved_kinds = RESERVED_KINDS
 
-    def __init__(self, hub: BullHub, queue: str) -> None:
+    def __init__(self, shared: WorkerConnections, queue: str) -> None:
         self.name = queue
         self.queues = (queue,)
-        self.keys = Keys(queue, hub.settings.prefix)
-        self._hub = hub
-        self._settings = hub.settings
+        self.keys = Keys(queue, shared.settings.prefix)
+        self._shared = shared
+        self._settings = shared.settings
         self._announcement: Announcement | None = None
         self._consumer: BullConsumer | None = None
         self._queue: BullQueue | None = None
@@ -138,20 +138,20 @@ class BullEngine:
         missing_requirements: MissingRequirements = no_missing_requirements,  # noqa: ARG002
     ) -> None:
         """Connect, and become visible to `getWorkers`."""
-        hub = self._hub
-        await hub.register()
+        shared = self._shared
+        await shared.register()
         self._consumer = BullConsumer(
-            hub.connection,
+            shared.connection,
             self.name,
-            hub.settings,
-            name=hub.worker_name,
-            worker_id=hub.worker_id,
-            now_ms=hub.now_ms,
+            shared.settings,
+            name=shared.worker_name,
+            worker_id=shared.worker_id,
+            now_ms=shared.now_ms,
         )
-        self._queue = BullQueue(hub.connection, self.name, hub.settings, now_ms=hub.now_ms)
+        self._queue = BullQueue(shared.connection, self.name, shared.settings, now_ms=shared.now_ms)
         if self._settings.announce:
-            place = (self.name, self._settings.prefix, hub.worker_name)
-            self._announcement = Announcement(hub.config, *place)
+            place = (self.name, self._settings.prefix, shared.worker_name)
+            self._announcement = Announcement(shared.config, *place)
             await self._announcement.open()
 
     @property
@@ -165,16 +165,16 @@ class BullEngine:
         try:
             if self._unseen and not self._woken:
                 self._unseen = False
-                await self._hub.idle.check([self._idle])
+                await self._shared.idle.check([self._idle])
             if self._was_woken():
                 return False
-            limited_ms = self._not_before_ms - self._hub.now_ms()
+            limited_ms = self._not_before_ms - self._shared.now_ms()
             if limited_ms > 0:
                 self._idle.due_ms = None
                 await self._sleep(min(timeout_s, limited_ms / 1000))
                 self._unseen = True
                 return limited_ms / 1000 <= timeout_s and not self._was_woken()
-            has_work = await self._hub.idle.wait(self._idle, timeout_s)
+            has_work = await self._shared.idle.wait(self._idle, timeout_s)
         except ValkeyError as error:
             self._unseen = True
             raise unavailable(error) from error
@@ -210,15 +210,15 @@ class BullEngine:
         finally:
             if self._announcement is not None:
                 await self._announcement.close()
-            await self._hub.deregister()
+            await self._shared.deregister()
 
     # Taking
 
     def take(self, limit: int) -> Awaitable[list[LeasedJob]]:
         """Start up to `limit` jobs in one script."""
-        if self._hub.now_ms() < self._not_before_ms:
+        if self._shared.now_ms() < self._not_before_ms:
             return _nothing()
-        tokens = self._hub.new_tokens(min(limit, _BATCH))
+        tokens = self._shared.new_tokens(min(limit, _BATCH))
         for known in (self._in_flight, *self._listings):
             known.update(tokens)
         try:
@@ -246,7 +246,7 @@ class BullEngine:
                 case Empty(due_ms):
                     self._idle.due_ms = due_ms or None
                 case Limited(wait_ms):
-                    self._not_before_ms = self._hub.now_ms() + wait_ms
+                    self._not_before_ms = self._shared.now_ms() + wait_ms
                 case StartFailed(error):
                     _log.error("a job was not started: queue=%s error=%s", self.name, error)
                 case _:  # paused, or as many active as allowed
@@ -263,7 +263,7 @@ class BullEngine:
         try:
             with raises_unavailable():
                 idle_ms = round(idle_s * 1000)
-                found = await self.consumer.recover(self._hub.token_prefix, known, idle_ms)
+                found = await self.consumer.recover(self._shared.token_prefix, known, idle_ms)
         finally:
             self._listings.remove(others)
         return [leased_job(job, token, self.name) for token, job in found if token not in others]
@@ -296,8 +296,8 @@ class BullEngine:
         return _reported(written)
 
     def _add_child(self, leased: LeasedJob, child: ChildRequest) -> Awaitable[ReportAnswer]:
-        hub = self._hub
-        queue = BullQueue(hub.connection, child.queue, hub.settings, now_ms=hub.now_ms)
+        shared = self._shared
+        queue = BullQueue(shared.connection, child.queue, shared.settings, now_ms=shared.now_ms)
         parent = Parent(self.name, leased.job.id)
         options = JobOptions(job_id=child.job_id, parent=parent)
         return _child_added(queue.send(NewJob(child.task, child.payload_json, options)))
@@ -389,7 +389,7 @@ class BullEngine:
             case Released():
                 return _ended(consumer.release(job.id, token))
             case Postponed(until_ms):
-                delay_ms = max(0, until_ms - self._hub.now_ms())
+                delay_ms = max(0, until_ms - self._shared.now_ms())
                 return _ended(consumer.delay(job, token, delay_ms))
             case RateLimited(for_s):
                 return self._limited(job, token, for_s)
@@ -402,9 +402,9 @@ class BullEngine:
         """The limiter's key holds for all workers that have a limit; those without one ignore it,
         so this one also remembers it."""
         wait_ms = max(1, round(for_s * 1000))
-        self._not_before_ms = self._hub.now_ms() + wait_ms
+        self._not_before_ms = self._shared.now_ms() + wait_ms
         command = ("SET", self.keys.limiter, RATE_LIMITED, "PX", wait_ms)
-        limiting = self._hub.connection.call(*command)
+        limiting = self._shared.connection.call(*command)
         return _ended(self.consumer.release(job.id, token), limiting)
 
     async def _waits(self, job: Job, token: str, answer: Awaitable[bool | Refusal]) -> SettleAnswer:
@@ -429,11 +429,11 @@ class BullEngine:
         return [answers[leased.token] for leased in batch]
 
     def lease_renewer(self) -> BullLeaseRenewer:
-        """Shared by all engines of the hub."""
-        return self._hub.lease_renewer()
+        """Shared by all engines of the worker."""
+        return self._shared.lease_renewer()
 
     def cancels(self) -> AsyncIterator[CancelRequest]:
-        return self._hub.cancels()
+        return self._shared.cancels()
 
     def maintenance(self) -> Sequence[MaintenanceTask]:
         """The stalled check (B-6); once per interval among all programs of the queue."""

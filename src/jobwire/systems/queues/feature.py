@@ -7,11 +7,11 @@ from jobwire.gateway.feature import Feature
 from jobwire.maintenance import Maintenance
 from jobwire.settings import Settings
 from jobwire.systems.backends import START_TIMEOUT_S
-from jobwire.systems.queues.directory import QueueDirectory
 from jobwire.systems.queues.follow import QueueFollower
 from jobwire.systems.queues.http import queue_routes
 from jobwire.systems.queues.http.access import QueueAccess
-from jobwire.systems.queues.http.view import QueuesView
+from jobwire.systems.queues.http.operator_view import QueuesView
+from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.metrics import BullMetrics
 from jobwire.systems.queues.scripts import SCRIPTS
 from jobwire.systems.queues.server import queues_server
@@ -21,7 +21,7 @@ from jobwire.valkey import Connection
 
 @contextlib.asynccontextmanager
 async def queues_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
-    """The feature; while it is open, events are followed and the directory of queues is kept up to
+    """The feature; while it is open, events are followed and the list of known queues is kept up to
     date."""
     queues, valkey = context.settings.queues, context.backends.valkey
     follower = QueueFollower(queues.prefix)
@@ -30,14 +30,14 @@ async def queues_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
         follower.running(connection.config, valkey.name, connect_timeout_s=START_TIMEOUT_S),
     ):
         await connection.load_scripts(SCRIPTS.values())
-        directory = QueueDirectory(connection, queues.prefix, queues.names)
-        await directory.scan()
-        access = QueueAccess(connection, queues.bull(), directory, queues.tenant_of)
-        async with Maintenance(directory.maintenance()).running():
+        known_queues = KnownQueues(connection, queues.prefix, queues.names)
+        await known_queues.scan()
+        access = QueueAccess(connection, queues.bull(), known_queues, queues.tenant_of)
+        async with Maintenance(known_queues.maintenance()).running():
             yield Feature(
                 name="queues",
                 routes=queue_routes(access, follower, context.streams),
-                scrape=BullMetrics(connection, queues.prefix, directory).read,
+                scrape=BullMetrics(connection, queues.prefix, known_queues).read,
                 view=QueuesView(access),
             )
 

@@ -5,7 +5,7 @@ together: one socket, however many queues. A marker tells that there is work now
 delayed job is due. Producers that know only the published contract write no marker, so all idle
 queues are also looked at every second, in one call (B-1).
 
-The hub has one; each engine waits here for its own queue.
+`WorkerConnections` has one; each engine waits here for its own queue.
 """
 
 import asyncio

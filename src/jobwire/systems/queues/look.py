@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
+from jobwire.systems.queues.announcement import seen_workers
 from jobwire.systems.queues.contract import COLLECTIONS, NEWEST_FIRST, State
-from jobwire.systems.queues.directory import QueueDirectory
 from jobwire.systems.queues.http.bodies import shown
+from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.metrics import QueueFigures, measure
 from jobwire.systems.queues.queue import BullQueue
-from jobwire.systems.queues.registry import seen_workers
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Config, Connection
 
@@ -52,12 +52,12 @@ class FoundQueues:
 async def look_at_server(url: str, prefix: str) -> FoundQueues:
     """The queues of a server; ConfigError or ValkeyError if it cannot be read."""
     async with Connection.open(Config.from_url(url), name="jobwire-look") as connection:
-        directory = QueueDirectory(connection, prefix)
+        known_queues = KnownQueues(connection, prefix)
         more, steps = True, 0
         while more and steps < _MAX_STEPS:
-            more, steps = (await directory.scan()).more, steps + 1
-        figures = await measure(connection, prefix, directory.names)
-        workers = await seen_workers(connection, prefix, directory.names)
+            more, steps = (await known_queues.scan()).more, steps + 1
+        figures = await measure(connection, prefix, known_queues.names)
+        workers = await seen_workers(connection, prefix, known_queues.names)
         found = [FoundQueue(name, figures[name], (workers or {}).get(name)) for name in figures]
         return FoundQueues(found, not more)
 

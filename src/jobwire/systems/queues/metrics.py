@@ -10,11 +10,11 @@ from typing import Final, NamedTuple, cast
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from jobwire.systems.queues.announcement import seen_workers
 from jobwire.systems.queues.clock import NowMs, system_now_ms
 from jobwire.systems.queues.codec import read_counts
 from jobwire.systems.queues.contract import Keys, State
-from jobwire.systems.queues.directory import QueueDirectory
-from jobwire.systems.queues.registry import seen_workers
+from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.replies import raises_unavailable
 from jobwire.systems.queues.scripts import run_read
 from jobwire.valkey import Connection
@@ -65,16 +65,16 @@ def _figures(numbers: Sequence[int]) -> QueueFigures:
 
 
 class BullMetrics:
-    """The metrics of the queues that a directory knows."""
+    """The metrics of the known queues."""
 
-    def __init__(self, connection: Connection, prefix: str, directory: QueueDirectory) -> None:
+    def __init__(self, connection: Connection, prefix: str, known_queues: KnownQueues) -> None:
         self._connection = connection
         self._prefix = prefix
-        self._directory = directory
+        self._known_queues = known_queues
 
     async def read(self) -> Sequence[Metric]:
         """All metrics; BackendUnavailable if the server does not answer."""
-        queues = self._directory.names
+        queues = self._known_queues.names
         with raises_unavailable():
             figures = await measure(self._connection, self._prefix, queues)
             workers = await seen_workers(self._connection, self._prefix, queues)

@@ -17,7 +17,7 @@ from jobwire.systems.queues.codec import json_text, number_of, read_json
 from jobwire.systems.queues.contract import Field, Opt, Refusal
 from jobwire.systems.queues.options import template_members
 from jobwire.systems.queues.queue import Added, BullQueue, NewJob
-from jobwire.systems.queues.schedules import cron_ms
+from jobwire.systems.queues.scheduler_iterations import cron_ms
 
 _MAX_MS: Final = 10 * 365 * 86_400_000
 _LATEST_MS: Final = 1 << 43

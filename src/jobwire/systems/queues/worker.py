@@ -7,9 +7,9 @@ from jobwire.job.errors import RefusedError
 from jobwire.settings import Settings, SettingsError
 from jobwire.systems.queues.checks import check_queue_name
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.hub import BullHub
 from jobwire.systems.queues.server import queues_server
 from jobwire.systems.queues.video import register_video
+from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.systems.system import Background, WorkerContext, WorkerParts
 from jobwire.worker import App
 
@@ -32,5 +32,7 @@ def queues_engines(context: WorkerContext) -> WorkerParts:
             check_queue_name(name)
     except RefusedError as error:
         raise SettingsError([f"queues.names: {error}"]) from error
-    hub = BullHub(queues_server(context.settings, context.backends.valkey), settings.bull())
-    return WorkerParts(engines=[BullEngine(hub, name) for name in names])
+    shared = WorkerConnections(
+        queues_server(context.settings, context.backends.valkey), settings.bull()
+    )
+    return WorkerParts(engines=[BullEngine(shared, name) for name in names])

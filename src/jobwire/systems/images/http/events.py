@@ -9,7 +9,7 @@ from jobwire.api import images as api
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
 from jobwire.gateway.sse import Comment, EventStream, EventWriter, SseEvent
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.systems.images.contract import PROGRESS, Stage, format_time
 from jobwire.systems.images.follow import ImageState, StatusFollower
 from jobwire.systems.images.http.api import ImageRoutes
@@ -38,7 +38,7 @@ def state_of(record: ImageRecord) -> ImageState | None:
             return None
 
 
-def event_route(images: ImageRoutes, follower: StatusFollower, streams: Streams) -> Route:
+def event_route(images: ImageRoutes, follower: StatusFollower, streams: SseConnections) -> Route:
     """The route."""
 
     async def follow(request: HttpRequest, image_id: str) -> None:

@@ -1,4 +1,4 @@
-"""The Streams wire over HTTP: the feature that the gateway mounts (J-10 … J-19, O-11).
+"""The SseConnections wire over HTTP: the feature that the gateway mounts (J-10 … J-19, O-11).
 
 The operations, their types and their problems are in `api/jobs.py`, `api/fleet.py` and
 `api/openai.py`.
@@ -27,7 +27,7 @@ from functools import partial
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.job.messages import TaskDefinition
 from jobwire.systems.jobs.follow import Follower
 from jobwire.systems.jobs.http import fleet, wire
@@ -51,7 +51,7 @@ def feature(
     connection: Connection,
     settings: StreamsSettings,
     follower: Follower,
-    streams: Streams,
+    streams: SseConnections,
     tasks: Sequence[TaskDefinition] = (),
     gateway: GatewaySettings = GatewaySettings(),  # noqa: B008 - frozen
 ) -> Feature:

@@ -14,7 +14,7 @@ from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
 from jobwire.gateway.sse import EventWriter, SseEvent
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.job.messages import JobId
 from jobwire.systems.jobs.contract import TERMINAL_EVENTS
 from jobwire.systems.jobs.events import StreamEvent
@@ -34,7 +34,7 @@ listener for, and handlers have types of their own."""
 class EventRoutes:
     """The endpoint."""
 
-    def __init__(self, queue: StreamsQueue, follower: Follower, streams: Streams) -> None:
+    def __init__(self, queue: StreamsQueue, follower: Follower, streams: SseConnections) -> None:
         self._queue = queue
         self._follower = follower
         self._streams = streams

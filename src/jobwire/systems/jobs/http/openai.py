@@ -22,7 +22,7 @@ from jobwire.gateway.problems import Headers, Problem
 from jobwire.gateway.request import ClientGone, HttpRequest, Reply
 from jobwire.gateway.route import Route, read_body, reply, serve
 from jobwire.gateway.sse import EventStream, SseEvent
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.job.errors import JobwireError
 from jobwire.job.messages import JobId, JobRequest, Submitted
 from jobwire.systems.jobs.contract import Status
@@ -56,7 +56,7 @@ class OpenAiRoutes:
     """The endpoints."""
 
     def __init__(
-        self, jobs: JobRoutes, queue: StreamsQueue, follower: Follower, streams: Streams
+        self, jobs: JobRoutes, queue: StreamsQueue, follower: Follower, streams: SseConnections
     ) -> None:
         self._jobs = jobs
         self._queue = queue

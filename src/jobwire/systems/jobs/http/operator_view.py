@@ -18,8 +18,8 @@ from jobwire.api.fleet import (
 from jobwire.api.overview import FailureBody, FoundBody
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.minute_counts import MinuteCounts, SystemStats
+from jobwire.gateway.operator_view import FailurePart, HourTotals, RowPart, SearchPart, row_body
 from jobwire.gateway.request import HttpRequest
-from jobwire.gateway.system_view import FailurePart, HourTotals, RowPart, SearchPart, row_body
 from jobwire.job.errors import ContractError
 from jobwire.job.messages import JobId
 from jobwire.systems.jobs.codec import Record, readable
@@ -43,7 +43,7 @@ _KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
 
 
 class StreamsView:
-    """Implements `SystemView`."""
+    """Implements `OperatorView`."""
 
     system = SYSTEM
     wire = WIRE

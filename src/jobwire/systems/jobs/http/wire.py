@@ -11,7 +11,7 @@ from jobwire.api.wire import WireBody, WireEntryBody, WireKeyBody, WirePendingBo
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
-from jobwire.gateway.wire_view import cut
+from jobwire.gateway.wire_fields import cut
 from jobwire.job.messages import JobId
 from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.codec import readable

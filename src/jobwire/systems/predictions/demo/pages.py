@@ -148,7 +148,7 @@ async def send_photo(
         caption=caption,
     )
     tasks.create_task(_submit(flow, given))
-    return flow.parts.ids.of_message(flow.parts.bot, CHAT_ID, message.id)
+    return flow.deps.ids.of_message(flow.deps.bot, CHAT_ID, message.id)
 
 
 async def _submit(flow: Flow, photo: Photo) -> None:

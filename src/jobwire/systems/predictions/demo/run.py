@@ -14,7 +14,7 @@ from jobwire import __version__
 from jobwire.gateway.app import Gateway
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.local.listen import listen
 from jobwire.local.s3 import LocalS3
 from jobwire.objects import Bucket
@@ -70,7 +70,7 @@ async def send_once(options: DemoOptions, photo: bytes | None) -> dict[str, obje
         tid = await send_photo(chat, flow, started.tasks, photo or sample_photo(), "")
         seen = 0
         while True:
-            view = await find_task(flow.parts.records, tid)
+            view = await find_task(flow.deps.records, tid)
             if view is not None and view.state == "delivered":
                 break
             await chat.wait_for_change(seen, 0.2)
@@ -123,7 +123,7 @@ async def _serving(
     flow = build_flow(settings, bucket, chat, bot=f"demo-{secrets.token_hex(4)}")
     gateway_settings = GatewaySettings()
     async with asyncio.TaskGroup() as tasks, running(flow, None, settings):
-        streams = Streams(gateway_settings)
+        streams = SseConnections(gateway_settings)
         features = [feature(bucket, "", flow), chat_feature(chat, flow, tasks)]
         gateway = Gateway(gateway_settings, features, streams, version=__version__)
         ready = asyncio.Event()

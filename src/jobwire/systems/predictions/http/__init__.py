@@ -14,8 +14,8 @@ from jobwire.objects import Bucket
 from jobwire.systems.predictions.flow import Flow
 from jobwire.systems.predictions.http.hooks import hook_routes
 from jobwire.systems.predictions.http.metrics import PredictionsCollector
+from jobwire.systems.predictions.http.operator_view import PredictionsView
 from jobwire.systems.predictions.http.tasks import TaskRoutes
-from jobwire.systems.predictions.http.view import PredictionsView
 from jobwire.systems.predictions.records import Records
 from jobwire.systems.predictions.telegram.bot import TelegramBot
 
@@ -28,12 +28,12 @@ def feature(
     telegram_secret: str = "",
 ) -> Feature:
     """The feature; without a flow it only shows the tasks that are in the bucket."""
-    records = flow.parts.records if flow else Records(bucket, SystemClock())
+    records = flow.deps.records if flow else Records(bucket, SystemClock())
     owner = tenant or DEFAULT_TENANT
     hooks = hook_routes(flow, bot, telegram_secret) if flow else ()
     return Feature(
         name="predictions",
         routes=[*TaskRoutes(bucket, records, owner, flow).routes(), *hooks],
-        collectors=[PredictionsCollector(flow.parts.counts)] if flow else (),
+        collectors=[PredictionsCollector(flow.deps.counts)] if flow else (),
         view=PredictionsView(bucket, records, owner),
     )

@@ -42,7 +42,7 @@ def _provider_route(flow: Flow, provider: str, operation: Operation[None]) -> Ro
         call = WebhookCall(tid, _headers(request), _query(request), body)
         refused = webhook.refusal(flow, provider, call)
         if refused is None:
-            return Principal(flow.parts.tenant, frozenset(), provider)
+            return Principal(flow.deps.tenant, frozenset(), provider)
         if refused.status == 404:
             raise Problem(NOT_FOUND, refused.text)
         raise Problem(TOO_LARGE if refused.status == 413 else api.BAD_SIGNATURE, refused.text)
@@ -57,7 +57,7 @@ def _telegram_route(bot: TelegramBot, secret: str) -> Route:
     async def verify(request: HttpRequest) -> Principal:
         if not is_telegram(bot, secret, _headers(request)):
             raise Problem(api.BAD_SIGNATURE, "the secret does not match")
-        return Principal(bot.flow.parts.tenant, frozenset(), "telegram")
+        return Principal(bot.flow.deps.tenant, frozenset(), "telegram")
 
     async def take(request: HttpRequest) -> Reply:
         return _text(await take_body(bot, await request.body(None)))

@@ -19,7 +19,7 @@ from jobwire.systems.predictions.flow import Flow
 from jobwire.systems.predictions.http.errors import bucket_errors
 from jobwire.systems.predictions.http.pictures import output_picture
 from jobwire.systems.predictions.listing import TaskView, find_task, list_tasks
-from jobwire.systems.predictions.recent import recent_tasks
+from jobwire.systems.predictions.newest_tasks import recent_tasks
 from jobwire.systems.predictions.reconcile import reconcile
 from jobwire.systems.predictions.records import Records
 

@@ -46,20 +46,20 @@ class TelegramBot:
         """Take one update; ObjectsError if its photo could not be recorded."""
         match read_update(update):
             case Photo() as photo:
-                self.flow.parts.counts.add("updates", "photo")
+                self.flow.deps.counts.add("updates", "photo")
                 await self._submit(photo)
             case TextUpdate() as asked:
                 if asked.addressee in ("", await self._own_name(asked.addressee)):
-                    self.flow.parts.counts.add("updates", "text")
+                    self.flow.deps.counts.add("updates", "text")
                     await self._answer(asked.chat_id, asked.message_id, self._reply_text(asked))
             case OtherUpdate(chat_id, message_id, language, kind):
-                self.flow.parts.counts.add("updates", "other")
+                self.flow.deps.counts.add("updates", "other")
                 log.info("message without a photo (%s)  chat=%s", kind, chat_id)
-                limit_mb = self.flow.parts.max_image_mb
+                limit_mb = self.flow.deps.max_image_mb
                 words = texts.error(ErrorCode.NOT_A_PHOTO, language, limit_mb=limit_mb)
                 await self._answer(chat_id, message_id, words)
             case Skip(reason):
-                self.flow.parts.counts.add("updates", "skipped")
+                self.flow.deps.counts.add("updates", "skipped")
                 log.info("update skipped: %s", reason)
 
     async def _submit(self, photo: Photo) -> None:
@@ -70,14 +70,14 @@ class TelegramBot:
             log.error("photo skipped: %s", error)
 
     def _reply_text(self, asked: TextUpdate) -> str:
-        parts = self.flow.parts
+        deps = self.flow.deps
         if asked.command == "mode":
-            return texts.mode(asked.language, parts.provider.model)
-        return texts.help_text(asked.language, limit_mb=parts.max_image_mb)
+            return texts.mode(asked.language, deps.provider.model)
+        return texts.help_text(asked.language, limit_mb=deps.max_image_mb)
 
     async def _answer(self, chat_id: int, message_id: int, words: str) -> None:
         """A lost answer is not repeated: the user asks again."""
-        answer = await self.flow.parts.chat.send_text(chat_id, words, message_id)
+        answer = await self.flow.deps.chat.send_text(chat_id, words, message_id)
         log.debug("text answered (%s)  chat=%s", type(answer).__name__, chat_id)
 
     async def _own_name(self, addressee: str) -> str:
@@ -106,7 +106,7 @@ def is_telegram(bot: TelegramBot, secret: str, headers: Mapping[str, str]) -> bo
     if secret and hmac.compare_digest(secret.encode(), given.encode()):
         return True
     log.warning("update refused: the secret does not match")
-    bot.flow.parts.counts.add("updates", "refused")
+    bot.flow.deps.counts.add("updates", "refused")
     return False
 
 
@@ -118,7 +118,7 @@ async def take_body(bot: TelegramBot, body: bytes) -> Answer:
     try:
         update: object = json.loads(body)
     except (ValueError, RecursionError):
-        bot.flow.parts.counts.add("updates", "skipped")
+        bot.flow.deps.counts.add("updates", "skipped")
         log.warning("update skipped: it is not JSON")
         return Answer(200, "skipped")
     try:

@@ -66,7 +66,7 @@ class UpdatePoller:
 
     def __init__(self, bot: TelegramBot, *, wait_s: int = _WAIT_S, lease_s: int = _LEASE_S) -> None:
         self._bot = bot
-        self._parts = bot.flow.parts
+        self._deps = bot.flow.deps
         self._wait_s = wait_s
         self._lease_ms = lease_s * 1000
         self._name = secrets.token_hex(8)
@@ -174,10 +174,10 @@ class UpdatePoller:
 
     async def hold_lease(self) -> bool:
         """Take the lease or renew it; False while another poller has it."""
-        now_ms = self._parts.clock.now_ms()
+        now_ms = self._deps.clock.now_ms()
         if self._until_ms - now_ms > self._lease_ms // 2:
             return True
-        found, lease = await read_lease(self._parts.bucket)
+        found, lease = await read_lease(self._deps.bucket)
         if lease.held_by_other(self._name, now_ms):
             self._until_ms = 0
             return False
@@ -191,15 +191,15 @@ class UpdatePoller:
             return msgspec.json.encode(PollerLease(self._name, until_ms, writer))
 
         seen = found.version if isinstance(found, Found) else None
-        return isinstance(await write_json(self._parts.bucket, POLLER_KEY, compose, seen), Version)
+        return isinstance(await write_json(self._deps.bucket, POLLER_KEY, compose, seen), Version)
 
     async def _release(self) -> None:
         """End the lease, so that the next poller does not wait for it."""
         if not self._until_ms:
             return
         try:
-            found, lease = await read_lease(self._parts.bucket)
-            held_by_other = lease.held_by_other(self._name, self._parts.clock.now_ms())
+            found, lease = await read_lease(self._deps.bucket)
+            held_by_other = lease.held_by_other(self._name, self._deps.clock.now_ms())
             if isinstance(found, Found) and not held_by_other:
                 await self._write(found, 0)
         except ObjectsError as error:

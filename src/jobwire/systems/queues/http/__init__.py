@@ -16,7 +16,7 @@ view.py        queues in /v1/overview, /v1/failures, /v1/workers, /v1/stats; sea
 from collections.abc import Sequence
 
 from jobwire.gateway.route import Route
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.systems.queues.follow import QueueFollower
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.events import QueueEventRoutes
@@ -27,7 +27,9 @@ from jobwire.systems.queues.http.schedulers import SchedulerRoutes
 from jobwire.systems.queues.http.wire import wire_route
 
 
-def queue_routes(access: QueueAccess, follower: QueueFollower, streams: Streams) -> Sequence[Route]:
+def queue_routes(
+    access: QueueAccess, follower: QueueFollower, streams: SseConnections
+) -> Sequence[Route]:
     """The routes of the API."""
     streams.at_stop(follower.release_waiters)
     return [

@@ -15,7 +15,7 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.tenants import may_see
 from jobwire.systems.queues.checks import check_queue_name
 from jobwire.systems.queues.contract import Keys
-from jobwire.systems.queues.directory import QueueDirectory
+from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.payloads import check_payload
 from jobwire.systems.queues.queue import BullQueue
 from jobwire.systems.queues.settings import BullSettings
@@ -26,7 +26,7 @@ from jobwire.valkey import Connection
 class QueueAccess:
     connection: Connection
     settings: BullSettings
-    directory: QueueDirectory
+    known_queues: KnownQueues
     tenant_of: Mapping[str, str]
 
     def is_visible(self, request: HttpRequest, queue: str) -> bool:
@@ -37,7 +37,7 @@ class QueueAccess:
 
     def names(self, request: HttpRequest) -> list[str]:
         """The known queues that the caller may see."""
-        known = dict.fromkeys((*self.directory.names, *self.tenant_of))
+        known = dict.fromkeys((*self.known_queues.names, *self.tenant_of))
         return [name for name in known if self.is_visible(request, name)]
 
     def open(self, request: HttpRequest, queue: str) -> BullQueue:
@@ -51,9 +51,9 @@ class QueueAccess:
     async def existing(self, request: HttpRequest, queue: str) -> BullQueue:
         """A queue that exists, or that the settings name. A Problem for any other."""
         opened = self.open(request, queue)
-        if queue not in self.directory.names and queue not in self.tenant_of:
+        if queue not in self.known_queues.names and queue not in self.tenant_of:
             meta = Keys(queue, self.settings.prefix).meta
             if not cast(int, await self.connection.call("EXISTS", meta)):
                 raise Problem(QUEUE_NOT_FOUND)
-            self.directory.add(queue)
+            self.known_queues.add(queue)
         return opened

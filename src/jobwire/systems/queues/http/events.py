@@ -8,7 +8,7 @@ from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route
 from jobwire.gateway.sse import EventWriter, SseEvent
-from jobwire.gateway.streams import Streams
+from jobwire.gateway.sse_connections import SseConnections
 from jobwire.systems.queues.events import QueueEvent
 from jobwire.systems.queues.follow import FINISHED, QueueFollower
 from jobwire.systems.queues.http.access import QueueAccess
@@ -20,7 +20,9 @@ from jobwire.valkey.stream_ids import START, Position, read_position
 class QueueEventRoutes:
     """The endpoints."""
 
-    def __init__(self, access: QueueAccess, follower: QueueFollower, streams: Streams) -> None:
+    def __init__(
+        self, access: QueueAccess, follower: QueueFollower, streams: SseConnections
+    ) -> None:
         self._access = access
         self._follower = follower
         self._streams = streams

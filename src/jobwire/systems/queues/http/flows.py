@@ -41,7 +41,7 @@ class FlowRoutes:
         if isinstance(made, Refusal):
             raise problems.refused(made)
         for name in _queues(made):
-            self._access.directory.add(name)
+            self._access.known_queues.add(name)
         return _added(made)
 
     async def get(

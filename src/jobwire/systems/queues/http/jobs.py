@@ -47,7 +47,7 @@ class QueueJobRoutes:
         given = body.jobs if isinstance(body, api.NewQueueJobs) else [body]
         jobs = [bodies.new_job(each.name, each.data, each.opts) for each in given]
         answers = await opened.submit_many(jobs)
-        self._access.directory.add(queue)
+        self._access.known_queues.add(queue)
         return api.AddedQueueJobs([bodies.added(_accepted(answer)) for answer in answers])
 
     async def list(

@@ -12,12 +12,12 @@ from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route
 from jobwire.systems.queues.admin import Metrics, QueueAdmin
+from jobwire.systems.queues.announcement import seen_workers
 from jobwire.systems.queues.contract import State
 from jobwire.systems.queues.http import problems
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.route import queue_route
 from jobwire.systems.queues.metrics import QueueFigures, measure
-from jobwire.systems.queues.registry import seen_workers
 from jobwire.systems.queues.schedulers import Schedulers
 
 _HOUR: Final = 60

@@ -64,7 +64,7 @@ class SchedulerRoutes:
             return api.SetScheduler(scheduler_id, None, None)
         if isinstance(made, Refusal):
             raise problems.refused(made)
-        self._access.directory.add(queue)
+        self._access.known_queues.add(queue)
         found = await schedulers.get(scheduler_id)
         return api.SetScheduler(scheduler_id, made.job_id, None if found is None else found.next_ms)
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from jobwire.gateway.system_view import FoundBody, SearchPart
+from jobwire.gateway.operator_view import FoundBody, SearchPart
 from jobwire.systems.queues.checks import is_job_id
 from jobwire.systems.queues.clock import system_now_ms
 from jobwire.systems.queues.codec import number_of, readable

@@ -25,7 +25,7 @@ _KEYS: Final = 1_000
 _SPECIAL: Final = re.compile(r"([\\*?\[\]^])")
 
 
-class QueueDirectory:
+class KnownQueues:
     def __init__(self, connection: Connection, prefix: str, names: Iterable[str] = ()) -> None:
         self._connection = connection
         self._named = tuple(dict.fromkeys(names))

@@ -42,7 +42,7 @@ Attach = Callable[[EventStream], Callable[[], None]]
 """Starts to feed a stream; the returned function stops it and is called exactly once."""
 
 
-class Streams:
+class SseConnections:
     """Heartbeats, slow clients and shutdown of all streams; serves inside `running()`."""
 
     def __init__(self, settings: GatewaySettings) -> None:

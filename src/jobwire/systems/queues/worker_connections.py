@@ -16,7 +16,7 @@ from jobwire.job.messages import CancelRequest, Token
 from jobwire.systems.queues.clock import NowMs, system_now_ms
 from jobwire.systems.queues.contract import TOKEN_PREFIX, control_channel
 from jobwire.systems.queues.idle_queues import IdleQueues
-from jobwire.systems.queues.leases import BullLeaseRenewer
+from jobwire.systems.queues.lease_renewal import BullLeaseRenewer
 from jobwire.systems.queues.replies import raises_unavailable
 from jobwire.systems.queues.scripts import SCRIPTS
 from jobwire.systems.queues.settings import BullSettings
@@ -26,7 +26,7 @@ _log = logging.getLogger("jobwire.bullmq")
 _SUBSCRIBE_PAUSE_S: Final = 1.0
 
 
-class BullHub:
+class WorkerConnections:
     def __init__(
         self,
         server: Connection | Config,
@@ -56,7 +56,7 @@ class BullHub:
     @property
     def connection(self) -> Connection:
         if self._connection is None:
-            raise RuntimeError("register an engine of this hub first")
+            raise RuntimeError("register an engine of this worker first")
         return self._connection
 
     @property
@@ -87,7 +87,7 @@ class BullHub:
             self._engines += 1
 
     async def deregister(self) -> None:
-        """An engine has deregistered; the last one closes what the hub has opened."""
+        """An engine has deregistered; the last one closes what was opened."""
         async with self._opening:
             self._engines -= 1
             if self._engines > 0:

@@ -52,7 +52,7 @@ class ListedTask(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskSnapshot:
+class TaskOverview:
     """`open_count` tasks are not finished; `total` have a task object. Those that were read."""
 
     open: Sequence[OpenTask]
@@ -61,7 +61,7 @@ class TaskSnapshot:
     total: int
 
 
-class SnapshotReader:
+class OverviewReader:
     """Reads snapshots of one bucket; remembers finished tasks."""
 
     def __init__(self, bucket: Bucket, records: Records) -> None:
@@ -69,7 +69,7 @@ class SnapshotReader:
         self._records = records
         self._known: dict[str, ListedTask] = {}
 
-    async def read(self) -> TaskSnapshot:
+    async def read(self) -> TaskOverview:
         """ObjectsError if the store does not answer."""
         opened = await newest_ids(self._bucket, OPEN_PREFIX, task_id_of, most=_MAX_OPEN)
         listed = await newest_ids(self._bucket, TASKS_PREFIX, prediction_id_of, most=_MAX_LISTED)
@@ -84,7 +84,7 @@ class SnapshotReader:
             for view, written_at in found
             if view.status not in TERMINAL and view.task_id not in marked
         ]
-        return TaskSnapshot([*open_tasks, *others], len(opened) + len(others), found, len(listed))
+        return TaskOverview([*open_tasks, *others], len(opened) + len(others), found, len(listed))
 
     async def _task(self, listed: ListedId) -> ListedTask | None:
         known = self._known.get(listed.id)

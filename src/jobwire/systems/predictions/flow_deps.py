@@ -28,8 +28,8 @@ _INPUT_MARGIN_S: Final = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The parts of the flow. `bot` names the bot in task ids."""
+class FlowDeps:
+    """What the flow works with. `bot` names the bot in task ids."""
 
     bucket: Bucket
     records: Records

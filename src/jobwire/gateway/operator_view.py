@@ -1,6 +1,6 @@
 """What a system shows an operator: rows, failures, found jobs, workers, the last hour.
 
-A system answers by a `SystemView` in its feature; `overview` and `fleet` join the answers of all
+A system answers by a `OperatorView` in its feature; `overview` and `fleet` join the answers of all
 systems. A dashboard keeps no memory of its own: everything is read from the system's backend.
 """
 
@@ -41,7 +41,7 @@ class SearchPart(NamedTuple):
     total: int
 
 
-class SystemView(Protocol):
+class OperatorView(Protocol):
     """A system's answers. Each raises BackendUnavailable if its backend does not answer, and shows
     the caller of `request` only what its tenant and scopes allow."""
 
@@ -95,7 +95,7 @@ _QUIET: Final = HourTotals(QUIET_HOUR)
 
 
 def row_body(
-    view: SystemView,
+    view: OperatorView,
     name: str,
     now: NowBody,
     minutes: Sequence[MinuteCounts] | HourTotals = QUIET_HOUR,

@@ -16,15 +16,15 @@ from jobwire.gateway import tenants
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.failure_kinds import FailureKinds
 from jobwire.gateway.minute_counts import MINUTES, MinuteCounts, SystemStats
-from jobwire.gateway.request import HttpRequest
-from jobwire.gateway.settings import ALL_TENANTS
-from jobwire.gateway.system_view import (
+from jobwire.gateway.operator_view import (
     FailurePart,
     FoundBody,
     RowPart,
     SearchPart,
     row_body,
 )
+from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.job.errors import BackendUnavailable
 from jobwire.systems.images.contract import (
     IMAGE_ID,
@@ -63,7 +63,7 @@ class _Reading(NamedTuple):
 
 
 class ImagesView:
-    """Implements `SystemView`."""
+    """Implements `OperatorView`."""
 
     system = SYSTEM
     wire = SYSTEM

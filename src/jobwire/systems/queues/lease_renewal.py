@@ -1,7 +1,7 @@
 """Renews the locks of all queues of a worker from a thread (B-3, B-14).
 
-The hub creates one for all its engines, used by the worker's renewal thread. It has a blocking
-socket of its own, so a handler that blocks the event loop keeps its lock.
+`WorkerConnections` creates one for all engines, used by the worker's renewal thread. It has a
+blocking socket of its own, so a handler that blocks the event loop keeps its lock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

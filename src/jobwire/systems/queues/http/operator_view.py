@@ -13,12 +13,11 @@ from typing import Final, NamedTuple, cast
 
 from jobwire.api.fleet import NowBody, SlotBody, WorkerBody
 from jobwire.gateway import tenants
+from jobwire.gateway.all_systems import audience
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.failure_kinds import FailureKinds
-from jobwire.gateway.joined import audience
 from jobwire.gateway.minute_counts import MinuteCounts, SystemStats
-from jobwire.gateway.request import HttpRequest
-from jobwire.gateway.system_view import (
+from jobwire.gateway.operator_view import (
     QUIET_HOUR,
     FailurePart,
     RowPart,
@@ -26,14 +25,15 @@ from jobwire.gateway.system_view import (
     SystemRowBody,
     row_body,
 )
+from jobwire.gateway.request import HttpRequest
 from jobwire.job.errors import BackendUnavailable
-from jobwire.systems.queues.board import SHOWN, QueueBoard, QueueHour
+from jobwire.systems.queues.announcement import SeenWorker, list_workers
+from jobwire.systems.queues.busiest_queues import SHOWN, BusiestQueues, QueueHour
 from jobwire.systems.queues.clock import system_now_ms
 from jobwire.systems.queues.codec import readable
 from jobwire.systems.queues.contract import CANCELED, Keys
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.search import find_jobs
-from jobwire.systems.queues.registry import SeenWorker, list_workers
 from jobwire.systems.queues.replies import raises_unavailable
 from jobwire.systems.queues.scripts import run_read
 from jobwire.valkey import Arg, Reply
@@ -56,7 +56,7 @@ _WORKER_ID: Final = re.compile(r"(.+)-(\d{1,10})-[0-9a-f]{8}")
 
 
 class QueuesView:
-    """Implements `SystemView`."""
+    """Implements `OperatorView`."""
 
     system = SYSTEM
     wire = WIRE
@@ -66,7 +66,9 @@ class QueuesView:
         self._connection = access.connection
         self._prefix = access.settings.prefix
         # For each tenant of the settings, with and without `admin`, for few and for many queues.
-        self._boards: dict[tuple[str, bool, bool], tuple[QueueBoard, CachedValue[_Reading]]] = {}
+        self._busiest: dict[
+            tuple[str, bool, bool], tuple[BusiestQueues, CachedValue[_Reading]]
+        ] = {}
         self._clients: CachedValue[Sequence[SeenWorker] | None] = CachedValue(_WORKERS_FRESH_S)
 
     async def rows(self, request: HttpRequest) -> RowPart:
@@ -80,14 +82,17 @@ class QueuesView:
         names = self._access.names(request)
         many = len(names) > SHOWN
         seen_by = (*audience(request), many)
-        if seen_by not in self._boards:
+        if seen_by not in self._busiest:
             fresh_s = _FRESH_MANY_S if many else _FRESH_S
-            self._boards[seen_by] = QueueBoard(self._connection, self._prefix), CachedValue(fresh_s)
-        board, cached = self._boards[seen_by]
+            self._busiest[seen_by] = (
+                BusiestQueues(self._connection, self._prefix),
+                CachedValue(fresh_s),
+            )
+        busiest, cached = self._busiest[seen_by]
 
         async def read() -> _Reading:
             with raises_unavailable():
-                (hours, left_out), clients = await asyncio.gather(board.read(names), self._seen())
+                (hours, left_out), clients = await asyncio.gather(busiest.read(names), self._seen())
             return _reading(self, hours, left_out, clients)
 
         return await cached.get(read)
@@ -101,7 +106,7 @@ class QueuesView:
         """The workers of all queues, as the server's list of clients has them."""
 
         async def read() -> Sequence[SeenWorker] | None:
-            names = {*self._access.directory.names, *self._access.tenant_of}
+            names = {*self._access.known_queues.names, *self._access.tenant_of}
             return await list_workers(self._connection, self._prefix, names)
 
         return await self._clients.get(read)

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from jobwire.job.messages import LeasedJob, RenewAnswer
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, StreamsKeys
-from jobwire.systems.jobs.registration import Registration
+from jobwire.systems.jobs.own_registration import OwnRegistration
 from jobwire.systems.jobs.replies import backend_unavailable, wire_text
 from jobwire.systems.jobs.scripts import script
 from jobwire.systems.jobs.settings import StreamsSettings
@@ -30,7 +30,7 @@ class StreamsLeaseRenewer:
         config: Config,
         settings: StreamsSettings,
         consumer: str,
-        registration: Registration,
+        registration: OwnRegistration,
     ) -> None:
         self.lease_s = settings.lease_s
         self.period_s = settings.lease_s / 3

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from jobwire.systems.queues.schedules import cron_ms
+from jobwire.systems.queues.scheduler_iterations import cron_ms
 
 BERLIN = "Europe/Berlin"
 FORWARD = "2026-03-28T20:00Z"

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from jobwire.api.fleet import UnavailableBody
+from jobwire.gateway.operator_view import OperatorView
 from jobwire.gateway.request import HttpRequest
-from jobwire.gateway.system_view import SystemView
 from jobwire.job.errors import BackendUnavailable
 
 T = TypeVar("T")
@@ -18,11 +18,11 @@ _TIMEOUT_S: Final = 3.0
 
 
 async def read_each(
-    views: Sequence[SystemView], read: Callable[[SystemView], Awaitable[T]]
+    views: Sequence[OperatorView], read: Callable[[OperatorView], Awaitable[T]]
 ) -> tuple[list[T], list[UnavailableBody]]:
     """The answers of the systems that answer, and the others by name."""
 
-    async def one(view: SystemView) -> T | UnavailableBody:
+    async def one(view: OperatorView) -> T | UnavailableBody:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 return await read(view)

@@ -25,7 +25,7 @@ from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Arg
 
 
-class Registration:
+class OwnRegistration:
     def __init__(self, settings: StreamsSettings, consumer: str) -> None:
         self.heartbeat_s = settings.heartbeat_s
         self._head: tuple[Arg, ...] = (consumer, round(3000 * settings.heartbeat_s))

@@ -45,7 +45,7 @@ class QueueHour(NamedTuple):
     paused: bool
 
 
-class QueueBoard:
+class BusiestQueues:
     """The busiest queues of a list; it remembers how busy the others were."""
 
     def __init__(self, connection: Connection, prefix: str) -> None:

@@ -13,8 +13,8 @@ from jobwire.gateway import tenants
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.failure_kinds import FailureKinds
 from jobwire.gateway.minute_counts import MINUTES, MinuteCounts, SystemStats
+from jobwire.gateway.operator_view import FailurePart, FoundBody, RowPart, SearchPart, row_body
 from jobwire.gateway.request import HttpRequest
-from jobwire.gateway.system_view import FailurePart, FoundBody, RowPart, SearchPart, row_body
 from jobwire.job.clock import Clock, SystemClock
 from jobwire.objects import Bucket, Missing
 from jobwire.systems.predictions.contract import (
@@ -26,8 +26,8 @@ from jobwire.systems.predictions.contract import (
 )
 from jobwire.systems.predictions.http.errors import bucket_errors
 from jobwire.systems.predictions.listing import TaskView, find_task
+from jobwire.systems.predictions.overview import ListedTask, OverviewReader, TaskOverview
 from jobwire.systems.predictions.records import Records
-from jobwire.systems.predictions.snapshot import ListedTask, SnapshotReader, TaskSnapshot
 from jobwire.systems.predictions.telegram.poller import read_lease
 
 SYSTEM: Final = "predictions"
@@ -36,7 +36,7 @@ _MAX_FOUND: Final = 20
 
 
 class PredictionsView:
-    """Implements `SystemView`."""
+    """Implements `OperatorView`."""
 
     system = SYSTEM
     wire = SYSTEM
@@ -48,8 +48,8 @@ class PredictionsView:
         self._records = records
         self._tenant = tenant
         self._clock = clock or SystemClock()
-        self._reader = SnapshotReader(bucket, records)
-        self._snapshot: CachedValue[TaskSnapshot] = CachedValue(FRESH_S)
+        self._reader = OverviewReader(bucket, records)
+        self._snapshot: CachedValue[TaskOverview] = CachedValue(FRESH_S)
 
     async def rows(self, request: HttpRequest) -> RowPart:
         stats = await self.stats(request)
@@ -61,7 +61,7 @@ class PredictionsView:
         snapshot, now_ms = await self._read(), self._clock.now_ms()
         return [SystemStats(_now(snapshot, now_ms), _minutes(snapshot.tasks, now_ms))]
 
-    async def _read(self) -> TaskSnapshot:
+    async def _read(self) -> TaskOverview:
         with bucket_errors():
             return await self._snapshot.get(self._reader.read)
 
@@ -126,7 +126,7 @@ class PredictionsView:
         )
 
 
-def _now(snapshot: TaskSnapshot, now_ms: int) -> NowBody:
+def _now(snapshot: TaskOverview, now_ms: int) -> NowBody:
     running = [each for each in snapshot.open if each.view and each.view.status == PROCESSING]
     waiting = [each for each in snapshot.open if not each.view or each.view.status != PROCESSING]
     ages = [max(0, now_ms - _ms(each.opened_at)) for each in waiting]

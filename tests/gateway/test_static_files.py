@@ -20,6 +20,7 @@ FILES: Final = {
     "parts/index.html": ("/parts/", "text/html; charset=utf-8", "parts"),
     "parts/look.css": ("/parts/look.css", "text/css; charset=utf-8", "body {}"),
 }
+LONG: Final = "export {};\n" * 100
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     for name, (_, _, text) in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="ascii")
+    (folder / "long.js").write_text(LONG, encoding="ascii")
+    (folder / "dot.png").write_bytes(b"\x89PNG" + bytes(1000))
     (folder / "__init__.py").write_text("", encoding="ascii")
     routes = static_files.routes("/", folder, csp=CSP)
     with Serving(None, Feature(name="page", routes=routes)) as served:
@@ -49,6 +52,40 @@ def test_o09_a_file_has_its_type_etag_and_policy(
     assert answer.headers["x-content-type-options"] == "nosniff"
     head = served.client.head(path)
     assert (head.headers["etag"], head.content) == (answer.headers["etag"], b"")
+
+
+@clause("O-9")
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [
+        ("gzip", "gzip"),
+        ("br;q=1.0, gzip;q=0.8, *;q=0.1", "gzip"),
+        ("identity", None),
+        ("gzip;q=0, br", None),
+        ("gzip; q=0.000", None),
+        ("", None),
+    ],
+)
+def test_o09_a_text_is_compressed_for_a_browser_that_accepts_it(
+    served: Serving, accepted: str, encoding: str | None
+) -> None:
+    answer = served.client.get("/long.js", headers={"accept-encoding": accepted})
+    assert answer.headers.get("content-encoding") == encoding
+    assert answer.text == LONG
+    assert answer.headers["vary"] == "accept-encoding"
+    assert (int(answer.headers["content-length"]) < len(LONG)) is (encoding == "gzip")
+    # A copy in a cache belongs to one encoding.
+    etag = answer.headers["etag"]
+    again = {"accept-encoding": accepted, "if-none-match": etag}
+    assert served.client.get("/long.js", headers=again).status_code == 304
+    other = {"accept-encoding": "gzip" if encoding is None else "identity", "if-none-match": etag}
+    assert served.client.get("/long.js", headers=other).status_code == 200
+
+
+@clause("O-9")
+def test_o09_a_picture_is_not_compressed(served: Serving) -> None:
+    answer = served.client.get("/dot.png", headers={"accept-encoding": "gzip"})
+    assert "content-encoding" not in answer.headers
 
 
 @clause("O-9")

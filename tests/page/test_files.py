@@ -25,7 +25,7 @@ def test_o04_every_file_has_the_strict_policy(site: PageSite) -> None:
 
 
 @clause("O-4")
-def test_o04_a_first_visit_transfers_less_than_100_kb(
+def test_o04_a_first_visit_transfers_less_than_50_kb(
     site: PageSite, films: Queue, browser: Browser
 ) -> None:
     """The files of a screen, as a browser without a cache reads them; plots are not counted."""

@@ -102,3 +102,20 @@ def chatty(ctx: Context) -> None:
     Path(ctx.payload["began"]).touch()
     while True:
         ctx.emit("step")
+
+
+@app.handler("echo", process=True)
+def echo(ctx: Context) -> str:
+    """Texts of the job that are not valid UTF-8 reach the handler, and leave it, as they are."""
+    ctx.emit("step", {"ascii": ascii(ctx.job.id)})
+    return ascii([ctx.job.id, ctx.job.task, ctx.job.tenant])
+
+
+app.handler("raises \udcff", process=True)(fails)
+
+
+@app.handler("writes to its pipe", process=True)
+def writes_to_its_pipe(ctx: Context) -> None:
+    """As a library may that writes to a descriptor which is not its own."""
+    os.write(int(sys.argv[1]), b"\0\0\0\2{}")
+    time.sleep(600)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,10 +14,11 @@ import pytest
 
 from jobwire.job.messages import Canceled, Done, Failed, JobId, Json, Released, RetryLater
 from jobwire.job.states import State
+from jobwire.worker import App
 from tests.support import Program, clause, wait_until, wait_until_sync
 from tests.worker.conftest import StartWorker
 from tests.worker.memory import MemoryEngine, MemoryServer, Record
-from tests.worker.process_handlers import app
+from tests.worker.process_handlers import add, app
 
 Ended = Callable[[JobId], Awaitable[Record]]
 
@@ -102,6 +104,84 @@ async def test_j36_a_job_ends_however_its_process_ends(
 
 
 @clause("J-36")
+async def test_j36_a_job_ends_whatever_bytes_its_texts_have(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    """Id, task and tenant of foreign producers need not be valid UTF-8: such bytes are lone
+    surrogates here, which JSON cannot have. The only slot stayed in use."""
+    await work(app, engine, slots=1)
+    record = await ended(
+        server.add("echo", job_id="half \udcff", tenant="\udcfe", traceparent="\udcfd")
+    )
+    assert isinstance(record.outcome, Done), record.outcome
+    texts = ascii(["half \udcff", "echo", "\udcfe"])
+    assert json.loads(record.outcome.result_json) == texts
+    assert [json.loads(each.data_json) for each in record.events] == [
+        {"ascii": ascii("half \udcff")}
+    ]
+    record = await ended(server.add("raises \udcff", {"how": "\udcfc"}))
+    assert isinstance(record.outcome, Failed), record.outcome
+    assert "SIGSEGV" in record.outcome.error.message
+
+
+@clause("J-36")
+async def test_j36_a_job_ends_if_its_process_breaks_the_pipe(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    await work(app, engine, slots=1)
+    record = await ended(server.add("writes to its pipe"))
+    assert isinstance(record.outcome, Failed), record.outcome
+    assert record.outcome.error.code == "handler_error"
+    assert isinstance((await ended(server.add("add", {"a": 1, "b": 1}))).outcome, Done)
+
+
+@clause("J-36")
+@pytest.mark.parametrize("end", ["timeout", "cancel"])
+async def test_j36_a_job_ends_if_its_process_never_reads_it(
+    server: MemoryServer,
+    engine: MemoryEngine,
+    work: StartWorker,
+    ended: Ended,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    end: str,
+) -> None:
+    """A child that hangs while it starts: a payload larger than the pipe is never read. The request
+    to stop waited for the payload, in the event loop."""
+    began = tmp_path / "began"
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ntouch {began}\nexec sleep 600\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    await work(app, engine, slots=1, grace_s=0.05)
+    job = server.add("echo", {"text": "x" * 1_000_000}, timeout_s=0.5 if end == "timeout" else None)
+    await wait_until(began.exists)
+    if end == "cancel":
+        server.cancel_now(job)
+    record = await ended(job)
+    assert isinstance(record.outcome, Canceled if end == "cancel" else Failed), record.outcome
+
+
+@clause("J-36")
+async def test_j36_a_job_ends_if_there_can_be_no_more_threads(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    both = App()
+    both.handler("thread")(lambda ctx: 1)
+    both.handler("process", process=True)(add)
+    await work(both, engine, slots=2)
+    before = threading.stack_size(1 << 46)  # more than there is: no thread starts with it
+    try:
+        records = [await ended(server.add(task)) for task in ("process", "thread", "thread")]
+    finally:
+        threading.stack_size(before)
+    for record in records:
+        assert isinstance(record.outcome, Failed), record.outcome
+        assert record.outcome.error.cause_text == "can't start new thread"
+    assert (await ended(server.add("thread"))).outcome == Done("1")
+
+
+@clause("J-36")
 async def test_j36_a_process_handler_checks_its_payload(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
@@ -184,7 +264,7 @@ def test_j36_processes_die_with_their_worker_also_after_kill_9(tmp_path: Path) -
 import asyncio, sys
 from jobwire.worker import Worker
 from tests.worker.memory import MemoryEngine, MemoryServer
-from tests.worker.process_handlers import app
+from tests.worker.process_handlers import add, app
 
 async def main():
     server = MemoryServer()

@@ -19,8 +19,7 @@ Reply: TypeAlias = "str | int | float | bool | list[Reply] | dict[str, Reply] | 
 Push: TypeAlias = list[Reply]
 
 # The library's annotation is a tuple of length one; any length is accepted.
-pack = cast("Callable[[tuple[Arg, ...]], bytes]", hiredis.pack_command)
-"""A command as bytes; raises on None, bool and lone surrogates."""
+_pack: Final = cast("Callable[[tuple[Arg, ...]], bytes]", hiredis.pack_command)
 
 MAX_COMMANDS: Final = 20_000
 """Limit of commands in flight on a socket; further ones wait."""
@@ -50,6 +49,20 @@ def new_reader() -> hiredis.Reader:
         encoding="utf-8",
         errors="surrogateescape",
     )
+
+
+def pack(args: tuple[Arg, ...]) -> bytes:
+    """A command as bytes. Foreign bytes that are not UTF-8 arrive as lone surrogates, and
+    leave as the same bytes; raises on None, bool and any other lone surrogate."""
+    try:
+        return _pack(args)
+    except UnicodeEncodeError:
+        return _pack(
+            tuple(
+                each.encode("utf-8", "surrogateescape") if isinstance(each, str) else each
+                for each in args
+            )
+        )
 
 
 def fail_waiter(waiter: Waiter, error: Exception) -> None:

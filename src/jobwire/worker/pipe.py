@@ -1,8 +1,11 @@
 """The messages between a worker (`process_pool.py`) and its child processes (`process_main.py`).
 
-Plain data in JSON, each message after its length: neither side executes what it receives.
+Plain data in JSON, each message after its length: neither side executes what it receives. All text
+is escaped to ASCII, since ids, names and payloads of foreign producers may contain lone surrogates,
+which have no UTF-8.
 """
 
+import contextlib
 import json
 import socket
 import struct
@@ -40,7 +43,6 @@ class Start(msgspec.Struct, tag=True):
     source: str
     task: str
     payload_json: str
-    """Escaped to ASCII, since payloads of foreign producers may contain lone surrogates."""
     attempt: int
     deliveries: int
     created_ms: int
@@ -118,23 +120,29 @@ class Pipe(Generic[T]):
 
     def __init__(self, sock: socket.socket, message_types: object) -> None:
         self._sock = sock
-        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(
-            cast("type[T]", message_types)
-        )
-        self._encoder = msgspec.json.Encoder()
+        self._message_types = cast("type[T]", message_types)
         self._sending = threading.Lock()
 
     def send(self, message: msgspec.Struct) -> None:
         """Send the whole message; OSError if the other end is closed."""
-        raw = self._encoder.encode(message)
+        raw = _encode(message)
         with self._sending:
-            self._sock.sendall(_HEAD.pack(len(raw)) + raw)
+            self._sock.sendall(raw)
+
+    def try_send(self, message: msgspec.Struct) -> None:
+        """Send a short message if that is possible without waiting; else drop it."""
+        if self._sending.acquire(blocking=False):
+            try:
+                with contextlib.suppress(OSError):
+                    self._sock.send(_encode(message), socket.MSG_DONTWAIT)
+            finally:
+                self._sending.release()
 
     def receive(self) -> T | None:
-        """The next message; None if the other end is closed."""
+        """The next message; None if the other end is closed. ValueError if it is not one."""
         head = self._exactly(_HEAD.size)
         raw = head and self._exactly(_HEAD.unpack(head)[0])
-        return self._decoder.decode(raw) if raw else None
+        return msgspec.convert(json.loads(raw), self._message_types) if raw else None
 
     def close(self) -> None:
         self._sock.close()
@@ -151,3 +159,8 @@ class Pipe(Generic[T]):
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
+
+
+def _encode(message: msgspec.Struct) -> bytes:
+    raw = json.dumps(msgspec.to_builtins(message)).encode()
+    return _HEAD.pack(len(raw)) + raw

@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -72,7 +71,6 @@ class HandlerProcess:
     def __init__(self) -> None:
         self._process: ChildProcess | None = None
         self._pipe: Pipe[FromChild] | None = None
-        self._lock = threading.Lock()
         self.usable = True
         self.has_lifespan = False
         """The child has a lifespan to leave when it ends."""
@@ -86,41 +84,40 @@ class HandlerProcess:
         lifespan: Callable[..., object] | None = None,
     ) -> ProcessResult:
         """Run one job; blocks until it has ended."""
-        module, path = _location_of(function)
-        entered = None
-        if lifespan is not None:
-            entered = (*_location_of(lifespan), lifespan.__qualname__)
-            self.has_lifespan = True
-        start = Start.of(job, module, path, function.__qualname__, trace, sink, entered)
         detail = ""
         try:
-            pipe = self._send_start(start, sink)
+            entered = None
+            if lifespan is not None:
+                entered = (*_location_of(lifespan), lifespan.__qualname__)
+                self.has_lifespan = True
+            location = (*_location_of(function), function.__qualname__)
+            pipe = self._started(sink)
+            _send(pipe, Start.of(job, *location, trace, sink, entered), sink)
             while message := pipe.receive():
                 if isinstance(message, Ended):
                     return ProcessResult(message.ending, message.partial_json, sink.stopped)
                 if isinstance(message, ReportMessage):
-                    pipe.send(ReportAck(_forward(message, sink)))
+                    _send(pipe, ReportAck(_forward(message, sink)), sink)
                 else:
                     sink.restart_timeout()
-        except OSError as error:
-            detail = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever happens, the job ends
+            detail = f"{type(error).__name__}: {error}"
         ending = Crashed(f"the handler's process {self._reap()}", detail)
         return ProcessResult(ending, "", sink.stopped)
 
     def interrupt(self) -> None:
-        """Ask the handler to stop; called while a job runs, from another thread."""
-        with self._lock:
-            if self._pipe is not None:
-                with contextlib.suppress(OSError):
-                    self._pipe.send(Interrupt())
+        """Ask the handler to stop, after `sink.stop`. Called on the event loop while a job runs, so
+        it must not wait: a message that is being sent, or a child that does not read, is left to
+        `_send` and to `kill`."""
+        if self._pipe is not None:
+            self._pipe.try_send(Interrupt())
 
     def kill(self) -> None:
-        """Kill the process and its process group at once."""
-        with self._lock:
-            self.usable = False
-            if self._process is not None and self._process.exit_code() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
+        """Kill the process and its process group at once; one that is being started ends soon."""
+        self.usable = False
+        if self._process is not None and self._process.exit_code() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def hang_up(self) -> None:
         """Close the pipe of an idle process, which makes it end by itself."""
@@ -133,17 +130,17 @@ class HandlerProcess:
             self.kill()
         self._reap()
 
-    def _send_start(self, start: Start, sink: ReportSink) -> Pipe[FromChild]:
-        with self._lock:
-            if sink.stopped:  # stopped before it began: an interrupt had no process to reach
-                raise BrokenPipeError
-            pipe = self._pipe
-            if pipe is None:
-                pipe = self._spawn()
-                if (set_up := as_set_up()) is not None:
-                    pipe.send(LogConfig(*set_up))
-            pipe.send(start)
-            return pipe
+    def _started(self, sink: ReportSink) -> Pipe[FromChild]:
+        if sink.stopped:  # before it began
+            raise BrokenPipeError
+        pipe = self._pipe
+        if pipe is None:
+            pipe = self._spawn()
+            if (set_up := as_set_up()) is not None:
+                pipe.send(LogConfig(*set_up))
+        if not self.usable:  # `kill` came before there was a process
+            raise BrokenPipeError
+        return pipe
 
     def _spawn(self) -> Pipe[FromChild]:
         ours, theirs = socket.socketpair()
@@ -172,6 +169,12 @@ class HandlerProcess:
         if code >= 0:
             return f"ended with exit code {code}"
         return f"was ended by {signal.Signals(-code).name}"
+
+
+def _send(pipe: Pipe[FromChild], message: Start | ReportAck, sink: ReportSink) -> None:
+    pipe.send(message)
+    if sink.stopped:  # an interrupt that came meanwhile could not be sent
+        pipe.send(Interrupt())
 
 
 def _forward(message: ReportMessage, sink: ReportSink) -> bool:

@@ -249,9 +249,10 @@ class PipeSink:
         self._acks.put(accepted)
 
     def stop(self) -> None:
-        """By the thread that reads the pipe: the handler is to stop."""
-        self.stopped = True
-        if self.interrupt is not None:
+        """By the thread that reads the pipe: the handler is to stop. A second request
+        changes nothing."""
+        first, self.stopped = not self.stopped, True
+        if first and self.interrupt is not None:
             self.interrupt()
 
 

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextvars import copy_context
+from functools import partial
 from types import CoroutineType, coroutine
 from typing import Any, Final, cast
 
@@ -171,9 +172,13 @@ class Runner:
         if run.handler.kind is HandlerKind.PROCESS:
             process = self._processes.acquire()
             run.interrupt, run.kill = process.interrupt, process.kill
-            self._threads.start(lambda: self._in_process(run, process))
+            work = partial(self._in_process, run, process)
         else:
-            self._threads.start(lambda: self._in_thread(run))
+            work = partial(self._in_thread, run)
+        try:
+            self._threads.start(work)
+        except RuntimeError as error:  # the system has no more threads
+            run.code_ended(outcomes.raised(error))
 
     def _in_thread(self, run: Run) -> None:
         assert run.sink is not None
@@ -195,7 +200,11 @@ class Runner:
             return process.run(handler.function, job, sink, trace, self.lifespan)
 
         around = handler.around
-        result = run_in_process() if around is None else around(job, sink, run_in_process)
+        try:
+            result = run_in_process() if around is None else around(job, sink, run_in_process)
+        except BaseException as error:  # noqa: BLE001 - it becomes an Ending
+            process.close()
+            result = ProcessResult(outcomes.raised(error), "", sink.stopped)
 
         def ended() -> None:
             run.code_ended(result.ending, result.partial_json)

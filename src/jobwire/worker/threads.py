@@ -22,15 +22,15 @@ class Threads:
         self._lock = threading.Lock()
 
     def start(self, work: Work) -> None:
-        """Run `work` in its own thread at once. It must not raise."""
+        """Run `work`, which must not raise, in its own thread at once; RuntimeError if there can be
+        no more threads."""
         with self._lock:
             if self._idle:
                 self._idle -= 1
             else:
+                name = f"jobwire-handler-{self._count + 1}"
+                threading.Thread(target=self._serve, name=name, daemon=True).start()
                 self._count += 1
-                threading.Thread(
-                    target=self._serve, name=f"jobwire-handler-{self._count}", daemon=True
-                ).start()
         self._work.put(work)
 
     def close(self) -> None:

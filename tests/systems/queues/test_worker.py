@@ -29,6 +29,7 @@ from tests.support.proxy import Proxy
 from tests.support.resp import Command
 from tests.support.streams import StreamsLab
 from tests.support.workers import started, stopped
+from tests.worker.process_handlers import echo
 
 QUEUE = "work"
 QUIET = BullSettings(announce=False)
@@ -118,6 +119,40 @@ async def test_b11_one_worker_serves_both_wires_with_the_same_handler(
     assert job is not None
     assert (job.return_json, job.progress_json) == (f'"anything on {QUEUE}"', "50")
     assert (await queue.logs(on_bull)).lines == ["half"]
+
+
+@clause("J-36", "B-11")
+async def test_j36_ids_that_are_not_utf8_keep_no_slot_of_a_process_handler(
+    connection: Connection, serve: Serve, queue: BullQueue, plain: Plain
+) -> None:
+    app = App()
+    app.handler("echo", process=True)(echo)
+    app.handler("*", queue=QUEUE, wire="bullmq", process=True)(echo)
+    async with StreamsLab(connection) as lab:
+        streams = await lab.worker()
+        plain.call("HSET", b"job:\xff", "status", "queued", "ttl_s", 600, "tenant", b"\xfe")
+        plain.call("EXPIRE", b"job:\xff", 600)
+        plain.call("XADD", "jobs:stream", "*", "job_id", b"\xff", "task", "echo", "payload", "{}")
+        key = KEYS.job("").encode() + b"\xff"
+        plain.call("HSET", key, "name", b"\xfd", "data", "{}", "opts", "{}", "timestamp", 1)
+        plain.call("LPUSH", KEYS.wait, b"\xff")
+        await serve(app, more=(streams,))
+        await wait_until(
+            lambda: (
+                plain.call("HGET", b"job:\xff", "result")
+                == json.dumps(ascii(["\udcff", "echo", "\udcfe"]))
+            ),
+            "the end of the job on streams",
+        )
+        await wait_until(
+            lambda: (
+                plain.call("HGET", key, "returnvalue")
+                == json.dumps(ascii(["\udcff", "\udcfd", ""]))
+            ),
+            "the end of the job on BullMQ's wire",
+        )
+        # The leak check reads keys as text.
+        plain.call("DEL", b"job:\xff", b"job:\xff:events", b"jobs:index:\xfe", key)
 
 
 @clause("B-20")

@@ -6,7 +6,7 @@ from jobwire.cron import BadCron, parse
 from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.codec import number, readable
 from jobwire.systems.jobs.contract import StreamsKeys
-from jobwire.systems.jobs.replies import collect, server_ms, wire_text
+from jobwire.systems.jobs.replies import collect, server_ms
 from jobwire.valkey import Connection
 
 _MAX_ENTRIES: Final = 1_000
@@ -32,7 +32,7 @@ async def cron_list(connection: Connection, keys: StreamsKeys) -> list[ListedCro
     time, reply = await collect([connection.call("TIME"), newest])
     now_ms = server_ms(time)
     names = sorted(cast("list[str]", reply))
-    calls = [connection.call("HGETALL", wire_text(keys.cron(name))) for name in names]
+    calls = [connection.call("HGETALL", keys.cron(name)) for name in names]
     replies = await collect(calls)
     return [
         _listed(readable(name), readable(entry), state, now_ms)

@@ -47,7 +47,7 @@ from jobwire.systems.jobs.lease_renewal import (
 )
 from jobwire.systems.jobs.maintenance import StreamsMaintenance
 from jobwire.systems.jobs.own_registration import OwnRegistration
-from jobwire.systems.jobs.replies import LazyReply, backend_unavailable, collect, wire_text
+from jobwire.systems.jobs.replies import LazyReply, backend_unavailable, collect
 from jobwire.systems.jobs.scripts import SCRIPTS, script
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Arg, Connection, Reply, Script, ServerError, ValkeyError
@@ -161,7 +161,7 @@ class StreamsEngine:
         missing_requirements: MissingRequirements = no_missing_requirements,
     ) -> None:
         """Join the group and publish a registration with `tasks`."""
-        self._tasks = tuple(wire_text(task.name) for task in tasks)
+        self._tasks = tuple(task.name for task in tasks)
         try:
             # Loaded before the first call, so that a settle never overtakes a report.
             await self._connection.load_scripts(SCRIPTS.values())
@@ -222,7 +222,7 @@ class StreamsEngine:
         args: list[Arg] = [*self._head]
         for fetched in self._reader.take_fetched():
             args += settle_args.select_queue_args(fetched.queue, 3)
-            args += (wire_text(fetched.job_id), fetched.entry, "")
+            args += (fetched.job_id, fetched.entry, "")
         if len(args) > len(self._head):
             await collect([self._run(_RELEASE, args)])
         # Jobs that were started and whose replies were lost with a connection.
@@ -250,7 +250,7 @@ class StreamsEngine:
         args = self._take_args(limit, token, behind_read=False)
         for entry in fetched:
             args += ("", entry.queue, "")
-            args += (entry.entry, wire_text(entry.job_id), wire_text(entry.task))
+            args += (entry.entry, entry.job_id, entry.task)
         payloads = {entry.name: entry.payload for entry in fetched}
         return LazyReply(self._start(_TAKE, args, token), lambda reply: self._read(reply, payloads))
 

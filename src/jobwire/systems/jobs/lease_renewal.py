@@ -11,7 +11,7 @@ from typing import Final, cast
 from jobwire.job.messages import LeasedJob, RenewAnswer
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, StreamsKeys
 from jobwire.systems.jobs.own_registration import OwnRegistration
-from jobwire.systems.jobs.replies import backend_unavailable, wire_text
+from jobwire.systems.jobs.replies import backend_unavailable
 from jobwire.systems.jobs.scripts import script
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.systems.jobs.settle_args import select_queue_args
@@ -74,7 +74,7 @@ def renew_args(consumer: str, batch: Sequence[LeasedJob]) -> Iterator[list[Arg]]
             if leased.job.source != selected:
                 selected = leased.job.source
                 args += select_queue_args(selected, 3)
-            args += (wire_text(leased.job.id), cast(str, leased.wire), leased.token)
+            args += (leased.job.id, cast(str, leased.wire), leased.token)
         yield args
 
 

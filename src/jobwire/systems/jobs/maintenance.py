@@ -12,7 +12,7 @@ from jobwire.job.engine import MaintenanceResult, MaintenanceTask
 from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.own_registration import OwnRegistration
-from jobwire.systems.jobs.replies import collect, pairs, wire_text
+from jobwire.systems.jobs.replies import collect, pairs
 from jobwire.systems.jobs.scripts import SCRIPTS
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.systems.jobs.settle_args import reclaim_terms, reconnected
@@ -155,7 +155,7 @@ class StreamsMaintenance:
         return self._result("janitor", result.done, result.more or self._prune_cursor != "0")
 
     async def _prune(self) -> int:
-        args = [wire_text(self._prune_tenant), self._prune_cursor, 5 * _SCAN_LIMIT]
+        args = [self._prune_tenant, self._prune_cursor, 5 * _SCAN_LIMIT]
         reply = await self._run("prune", args)
         self._prune_cursor, pruned, self._prune_tenant = cast("tuple[str, int, str]", reply)
         return pruned

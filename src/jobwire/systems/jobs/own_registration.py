@@ -20,7 +20,6 @@ from jobwire.systems.jobs.codec import (
     write_served_queues,
 )
 from jobwire.systems.jobs.contract import WorkerField
-from jobwire.systems.jobs.replies import wire_text
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Arg
 
@@ -51,7 +50,7 @@ class OwnRegistration:
         for task in tasks:
             queue = task_queues.get(task.name, contract.DEFAULT_QUEUE)
             text = write_registration(task.schema_json, task.example_json, queue)
-            fields += (wire_text(f"{contract.TASK_FIELD}{task.name}"), text)
+            fields += (f"{contract.TASK_FIELD}{task.name}", text)
         self._fields, self._missing_requirements = tuple(fields), missing_requirements
 
     def describe_process(self, served: Sequence[ServedQueue]) -> None:

@@ -22,7 +22,7 @@ from jobwire.systems.jobs.codec import (
     readable,
 )
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, TASK_FIELD, StreamsKeys, WorkerField
-from jobwire.systems.jobs.replies import collect, pairs, server_ms, wire_text
+from jobwire.systems.jobs.replies import collect, pairs, server_ms
 from jobwire.systems.jobs.scripts import script
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Arg, Connection, Reply
@@ -306,7 +306,7 @@ class WorkerRegistry:
 
     def _worker_keys(self, consumers: Iterable[str]) -> list[Arg]:
         """The keys of our workers' registrations."""
-        return [wire_text(self._keys.worker(name)) for name in consumers if _is_ours(name)]
+        return [self._keys.worker(name) for name in consumers if _is_ours(name)]
 
     async def _call(self, *command: Arg) -> Reply:
         """The reply; None for a key that is missing, of another type or without the group."""
@@ -316,7 +316,7 @@ class WorkerRegistry:
     async def _worker_info(self, consumers: Mapping[str, int]) -> list[RegisteredWorker]:
         time_call = self._connection.call("TIME")
         calls = [
-            self._connection.run(_WORKER_INFO, (self._keys.queue,), (wire_text(name), _MAX_RUNNING))
+            self._connection.run(_WORKER_INFO, (self._keys.queue,), (name, _MAX_RUNNING))
             for name in consumers
         ]
         time, *answers = await collect([time_call, *calls])

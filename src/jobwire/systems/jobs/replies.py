@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Generic, TypeVar, cast
 
 from jobwire.job.errors import BackendUnavailable
-from jobwire.valkey import Arg, Reply, ServerError, ValkeyError
+from jobwire.valkey import Reply, ServerError, ValkeyError
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -36,11 +36,6 @@ def backend_unavailable(error: ValkeyError) -> BackendUnavailable:
         # Out of memory, read-only, loading: the server's message has the reason.
         return BackendUnavailable("the job server refuses to write", detail=str(error))
     return BackendUnavailable("the job server does not answer", detail=str(error))
-
-
-def wire_text(text: str) -> Arg:
-    """Text of a foreign program may hold bytes that are no UTF-8: sent back as the same bytes."""
-    return text if text.isascii() else text.encode("utf-8", "surrogateescape")
 
 
 def server_ms(time: Reply) -> int:

@@ -40,7 +40,6 @@ from jobwire.systems.jobs.contract import (
     EventStep,
     Status,
 )
-from jobwire.systems.jobs.replies import wire_text
 from jobwire.systems.jobs.scripts import script
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Arg, Connection, Reply, Script
@@ -80,7 +79,7 @@ def _calls(
     releases: Call = (_RELEASE, [], [])
     selected: dict[str, str] = {}
     for place, (leased, outcome) in enumerate(batch, offset):
-        fence = (wire_text(leased.job.id), cast(str, leased.wire), leased.token)
+        fence = (leased.job.id, cast(str, leased.wire), leased.token)
         try:
             target, texts = _outcome_args(outcome, leased.job.attempt, store_tracebacks)
         except Exception:  # noqa: BLE001 - the other jobs of the batch are settled
@@ -143,7 +142,7 @@ def reports(
                 selected = leased.job.source
                 args += select_queue_args(selected, 7)
             places.append(place)
-            args += (wire_text(leased.job.id), cast(str, leased.wire), leased.token, report.number)
+            args += (leased.job.id, cast(str, leased.wire), leased.token, report.number)
             args += (report.kind, report.step or _STEP, report.data_json)
         if places:
             yield places, args

@@ -18,7 +18,7 @@ from jobwire.systems.jobs.codec import readable
 from jobwire.systems.jobs.contract import Extra, Field, StreamsKeys
 from jobwire.systems.jobs.http import request_parser
 from jobwire.systems.jobs.http.operator_view import WIRE
-from jobwire.systems.jobs.replies import collect, pairs, server_ms, wire_text
+from jobwire.systems.jobs.replies import collect, pairs, server_ms
 from jobwire.valkey import Connection, Reply
 
 _CONTRACT: Final = frozenset(Field)
@@ -65,7 +65,7 @@ async def _other_keys(
     connection: Connection, keys: StreamsKeys, job_id: JobId, fields: Mapping[str, str]
 ) -> tuple[int, list[WireKeyBody]]:
     """The server's time, and the other keys that the job has, those of the contract first."""
-    events, entry = keys.events(job_id), wire_text(fields.get(Extra.ENTRY_ID, "") or "0-0")
+    events, entry = keys.events(job_id), fields.get(Extra.ENTRY_ID, "") or "0-0"
     named = fields.get(Extra.QUEUE, "")
     queue = keys.named_queue(named) if contract.QUEUE_NAME.fullmatch(named) else keys.queue
     name = fields.get(Extra.IDEMPOTENCY_KEY, "")
@@ -95,8 +95,8 @@ async def _other_keys(
             connection.call("XPENDING", queue, contract.GROUP, entry, entry, 1),
             connection.call("ZSCORE", keys.delayed, job_id),
             connection.call("ZSCORE", keys.open, job_id),
-            connection.call("GET", wire_text(idempotency)),
-            connection.call("PTTL", wire_text(idempotency)),
+            connection.call("GET", idempotency),
+            connection.call("PTTL", idempotency),
         ],
         none_if_refused=True,
     )

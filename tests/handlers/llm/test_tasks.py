@@ -84,9 +84,10 @@ async def test_j50_code_is_written_and_parsed_but_not_run(bench: Bench) -> None:
     assert record.text() == record.result["text"]
 
 
-@clause("J-50")
+@clause("J-50", "K-1")
 async def test_j50_tool_finds_its_function_and_runs_it(bench: Bench) -> None:
-    record = await bench.run("tool", {"prompt": "What is 17 plus 25?", "max_tokens": 64, **SURE})
+    asked = {"prompt": "add_numbers(17, 25)", "run": True, "max_tokens": 64, **SURE}
+    record = await bench.run("tool", asked)
     assert record.result["tool"] == "add_numbers"
     assert record.result["ran"] is True
     arguments: dict[str, Any] = record.result["arguments"]
@@ -98,15 +99,6 @@ async def test_j50_tool_finds_its_function_and_runs_it(bench: Bench) -> None:
         True,
         record.result["output"],
     )
-
-
-@clause("J-50")
-async def test_j50_tool_on_the_local_model_copies_its_arguments(local: Bench) -> None:
-    record = await local.run("tool", {"prompt": "What is 17 plus 25?", "max_tokens": 32, **SURE})
-    assert record.result["arguments"] == {"a": 17, "b": 25}
-    assert record.result["output"] == 42
-    assert record.result["chosen_by"] == "similarity"
-    assert record.result["score"] > 0.2
 
 
 @clause("J-50")

@@ -1,56 +1,130 @@
-"""The task `tool` with the local model: right calls, and no wrong one."""
+"""The task `tool` without a model server: right calls, and no wrong one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from jobwire.handlers.llm import LlmSettings
-from jobwire.handlers.llm.models.factory import Models
 from jobwire.job.errors import Fail
 from jobwire.worker import App
 from tests.handlers.llm.recorder import Bench
-from tests.handlers.llm.tool_requests import REQUESTS, TOOLS, ToolRequest
+from tests.handlers.llm.tool_requests import (
+    HELD_OUT,
+    TOOLS,
+    TUNING,
+    ToolRequest,
+    delete_file,
+    send_message,
+)
 from tests.support import clause
 
-# One process loads the local model for all of these.
-pytestmark = pytest.mark.xdist_group("local-model")
-NOTHING = ("tool_no_match", "tool_bad_arguments")
 PAGE = Path(__file__).parents[3] / "docs/tasks.md"
 
 
-def local_app(local_models: Models, cache_dir: Path, app: App) -> Bench:
-    return Bench(LlmSettings(cache_dir=cache_dir), app, local_models)
-
-
-@clause("J-50")
-async def test_j50_forty_requests_to_tools(local_models: Models, cache_dir: Path) -> None:
+def app_with_tools(*functions: Callable[..., object]) -> Bench:
+    """The tasks without a model server; no model is loaded."""
     app = App()
-    for function in TOOLS.values():
+    for function in functions:
         app.tool(function)
-    bench = local_app(local_models, cache_dir, app)
+    return Bench(LlmSettings(), app)
+
+
+@clause("K-1")
+@pytest.mark.parametrize(("half", "requests"), [("tuning", TUNING), ("held-out", HELD_OUT)])
+async def test_k1_a_tool_is_never_called_by_guess(
+    half: str, requests: Sequence[ToolRequest]
+) -> None:
+    """Also with `run`: a wrong call is one that was made."""
+    bench = app_with_tools(*TOOLS.values())
     right: list[ToolRequest] = []
     wrong: list[tuple[ToolRequest, object]] = []
-    for request in REQUESTS:
+    for request in requests:
         try:
-            result = (await bench.run("tool", {"prompt": request.prompt, "run": False})).result
+            result = (await bench.run("tool", {"prompt": request.prompt, "run": True})).result
         except Fail as failed:
-            found: tuple[Any, Any] = (None if failed.code in NOTHING else failed.code, {})
+            found: tuple[Any, Any] = (None if failed.code == "tool_no_match" else failed.code, {})
         else:
             found = (result["tool"], result["arguments"])
         if found == (request.tool, request.arguments):
             right.append(request)
         elif found[0] is not None:
             wrong.append((request, found))
-    assert len(REQUESTS) == 40
-    score = f"{len(right)} of 40 right, {len(wrong)} wrong calls"
-    assert score in PAGE.read_text(), (score, wrong, [r for r in REQUESTS if r not in right])
+    score = f"{len(right)} of {len(requests)} right, {len(wrong)} wrong calls ({half})"
+    assert not wrong
+    assert score in PAGE.read_text(), (score, [r for r in requests if r not in right])
+
+
+@clause("K-1")
+async def test_k1_the_reason_says_what_to_write() -> None:
+    bench = app_with_tools(delete_file, send_message)
+    for prompt, reason in {
+        "Is it safe to delete /etc/passwd?": "the request is a question",
+        "Delete everything except notes.txt": "does not begin with the name of a tool",
+        "Delete file notes.txt unless it is open": r"'unless' is not part of a call of delete_file",
+        "Delete the file": r'no value for delete_file\(name=…\).* delete_file\(name="text"\)',
+        "delete_file(name=a.txt, name=b.txt)": r"two values for delete_file\(name=…\)",
+        "delete_file(name=a.txt": "closing parenthesis",
+        "delete_file(name=…)": "'…' is not part of",
+        'Send message "Bob" "Hello"': "Bob may be to or text: write to=…",
+        "Delete file 1,000": "1,0 may be one number or two",
+    }.items():
+        with pytest.raises(Fail, match=reason) as failed:
+            await bench.run("tool", {"prompt": prompt})
+        assert failed.value.code == "tool_no_match"
+
+
+@clause("K-1")
+async def test_k1_without_a_server_a_call_is_shown_and_run_only_on_demand() -> None:
+    ran: list[str] = []
+
+    def charge(card: str) -> str:
+        """Charge a card."""
+        ran.append(card)
+        return "charged"
+
+    bench = app_with_tools(charge)
+    shown = await bench.run("tool", {"prompt": 'charge "4711"'})
+    assert shown.result == {
+        "tool": "charge",
+        "arguments": {"card": "4711"},
+        "chosen_by": "request",
+        "score": None,
+        "ran": False,
+        "output": None,
+        "usage": None,
+        "model": "",
+        "confirm": False,
+    }
+    assert shown.of("tool_call") == [{"name": "charge", "arguments": {"card": "4711"}}]
+    assert (shown.of("tool_result"), ran) == ([], [])
+    result = (await bench.run("tool", {"prompt": 'charge "4711"', "run": True})).result
+    assert (result["ran"], result["output"], ran) == (True, "charged", ["4711"])
+
+
+@clause("K-1")
+async def test_k1_a_request_that_two_tools_fit_calls_neither() -> None:
+    def send(file_name: str) -> None:
+        """Send a file."""
+
+    def send_file(name: str) -> None:
+        """Send a file as well."""
+
+    def send_(name: str) -> None:
+        """Send anything."""
+
+    bench = app_with_tools(send, send_file, send_)
+    with pytest.raises(Fail, match="may be a call of send and send_"):
+        await bench.run("tool", {"prompt": "Send a.txt"})
+    result = (await bench.run("tool", {"prompt": "Send file a.txt"})).result
+    assert result["tool"] == "send_file"
 
 
 @clause("J-50")
-async def test_j50_a_tool_that_asks_for_confirmation(local_models: Models, cache_dir: Path) -> None:
+async def test_j50_a_tool_that_asks_for_confirmation() -> None:
     ran: list[str] = []
     app = App()
 
@@ -60,8 +134,8 @@ async def test_j50_a_tool_that_asks_for_confirmation(local_models: Models, cache
         ran.append(name)
         return "deleted"
 
-    bench = local_app(local_models, cache_dir, app)
-    asked = {"prompt": "Delete the file a.txt", "tools": ["delete_file"]}
+    bench = Bench(LlmSettings(), app)
+    asked = {"prompt": "Delete the file a.txt", "tools": ["delete_file"], "run": True}
     first = (await bench.run("tool", asked)).result
     assert (first["ran"], first["confirm"], first["output"]) == (False, True, None)
     assert ran == []
@@ -75,9 +149,7 @@ async def test_j50_a_tool_that_asks_for_confirmation(local_models: Models, cache
 @pytest.mark.parametrize(
     "raised", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, BaseException]
 )
-async def test_j50_a_started_tool_never_runs_again(
-    local_models: Models, cache_dir: Path, raised: type[BaseException]
-) -> None:
+async def test_j50_a_started_tool_never_runs_again(raised: type[BaseException]) -> None:
     app, ran = App(), []
 
     @app.tool
@@ -86,8 +158,8 @@ async def test_j50_a_started_tool_never_runs_again(
         ran.append(1)
         raise raised
 
-    bench = local_app(local_models, cache_dir, app)
+    bench = Bench(LlmSettings(), app)
     with pytest.raises(Fail, match=raised.__name__) as failed:
-        await bench.run("tool", {"prompt": "Charge the card", "tools": ["charge"]})
+        await bench.run("tool", {"prompt": "Charge", "run": True})
     assert failed.value.code == "tool_failed"
     assert ran == [1]

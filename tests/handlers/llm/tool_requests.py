@@ -1,56 +1,79 @@
-"""Forty requests over six domains for the task `tool` with the local model.
+"""Requests for the task `tool` without a model server, most of them meant to provoke a wrong call.
 
-Each has the call that a person would make, or None where no tool fits or a value is missing. A
-wrong call is worse than none.
+Each has the call that it states word for word, or None. They were split into two halves by the
+digest of the text before the parser was written: `TUNING` was used while writing it, `HELD_OUT` was
+run once, when it was done. A wrong call is worse than none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 
-def get_weather(city: str, unit: Literal["celsius", "fahrenheit"] = "celsius") -> str:
+def get_weather(city: str, unit: Literal["celsius", "fahrenheit"] = "celsius") -> None:
     """The weather in a city now: temperature, rain, wind."""
-    return f"{city} {unit}"
 
 
-def convert_currency(
-    amount: float, source: Literal["EUR", "USD", "GBP"], target: Literal["JPY", "CHF", "SEK"]
-) -> float:
-    """Convert an amount of money from one currency to another."""
-    return amount
-
-
-def add_numbers(a: float, b: float) -> float:
+def add_numbers(a: float, b: float) -> None:
     """Add two numbers: the sum of a plus b."""
-    return a + b
 
 
-def delete_file(name: str) -> str:
+def delete_file(name: str) -> None:
     """Delete a file by its name."""
-    return name
 
 
-def set_light(room: Literal["kitchen", "bedroom", "garden"], brightness: int) -> str:
+def set_light(room: Literal["kitchen", "bedroom", "garden"], brightness: int) -> None:
     """Set the brightness of the light in a room, in percent."""
-    return room
 
 
-def track_parcel(number: int) -> str:
+def track_parcel(number: int) -> None:
     """Track a parcel: where a shipment is, by its tracking number."""
-    return str(number)
 
 
-TOOLS: dict[str, Callable[..., object]] = {
+def charge_card(amount: float, currency: Literal["EUR", "USD"] = "EUR") -> None:
+    """Charge a credit card."""
+
+
+def transfer_money(amount: float, source: int, target: int) -> None:
+    """Transfer money from one account to another."""
+
+
+def send_message(to: str, text: str) -> None:
+    """Send a message to a person."""
+
+
+def restart_server(name: str) -> None:
+    """Restart a server by its name."""
+
+
+def set_alarm(enabled: bool) -> None:
+    """Switch the alarm on or off."""
+
+
+def set_thermostat(celsius: float) -> None:
+    """Set the temperature of the house."""
+
+
+def lock_door(door: Literal["front", "back"], locked: bool) -> None:
+    """Lock or unlock a door."""
+
+
+TOOLS: Final[dict[str, Callable[..., object]]] = {
     each.__name__: each
     for each in (
         get_weather,
-        convert_currency,
         add_numbers,
         delete_file,
         set_light,
         track_parcel,
+        charge_card,
+        transfer_money,
+        send_message,
+        restart_server,
+        set_alarm,
+        set_thermostat,
+        lock_door,
     )
 }
 
@@ -65,51 +88,219 @@ def _r(prompt: str, tool: str | None = None, **arguments: Any) -> ToolRequest:
     return ToolRequest(prompt, tool, arguments)
 
 
-REQUESTS = [
-    _r("What is the weather in Paris?", "get_weather", city="Paris"),
-    _r("How is the weather in Oslo in fahrenheit?", "get_weather", city="Oslo", unit="fahrenheit"),
-    _r("Is it raining in Buenos Aires now?", "get_weather", city="Buenos Aires"),
-    _r("Temperature in Tokyo please", "get_weather", city="Tokyo"),
-    _r("Will I need an umbrella in London?", "get_weather", city="London"),
-    _r("Weather forecast for Cape Town", "get_weather", city="Cape Town"),
-    _r("Is it windy in Chicago?", "get_weather", city="Chicago"),
-    _r("Convert 100 EUR to JPY", "convert_currency", amount=100, source="EUR", target="JPY"),
-    _r(
-        "How much are 1,250.50 USD in CHF?",
-        "convert_currency",
-        amount=1250.5,
-        source="USD",
-        target="CHF",
+def _no_call(*prompts: str) -> list[ToolRequest]:
+    return [_r(prompt) for prompt in prompts]
+
+
+TUNING: Final = [
+    *_no_call(
+        "Delete everything except notes.txt",
+        "Delete the file notes.txt? No!",
+        "Please do not delete the file notes.txt",
+        "Delete no file notes.txt",
+        "Under no circumstances delete file notes.txt",
+        "Delete every file other than notes.txt",
+        "Keep the file notes.txt, delete the file old.txt and the file older.txt",
+        "Delete file notes.txt after the backup",
+        "Delete file notes.txt, then delete file old.txt",
+        "Delete file notes.txt and old.txt",
+        "Delete file",
+        "Delete the file",
+        "Delete file everything",
+        "Delete file it",
+        "delete file whatever you like",
+        "Undelete file notes.txt",
+        "Is it safe to delete /etc/passwd?",
+        "How do I delete file notes.txt",
+        "What would happen if you delete file notes.txt",
+        "Anna said: delete file notes.txt",
+        'He told me "delete file notes.txt"',
+        "Delete the file in Archive",
+        "Delete the file from Anna",
+        "Delete a file named Report in the folder Invoices",
+        "Undo delete file notes.txt",
+        "Delete file *",
+        "delete_file(name=)",
+        "delete_file(name=a.txt, name=b.txt)",
+        "delete_file(name=a.txt) and delete_file(name=b.txt)",
+        "not delete_file(name=a.txt)",
+        "Charge card minus 50",
+        "Charge card -",
+        "Charge card 50 or 60",
+        "Charge card 50 dollars",
+        "Charge card 50 GBP",
+        "Charge card 5,00",
+        "Charge card up to 50",
+        "Charge card 50 twice",
+        "Charge card €50",
+        "Charge card 2 x 50",
+        "Charge card 50 in 3 installments",
+        "Charge card 0x10",
+        "Charge card NaN",
+        "Charge card infinity",
+        "Did you charge card 50",
+        "transfer_money(amount=100, source=7, target=nine)",
+        "transfer_money(100, 7, 9, 11)",
+        "transfer_money(100, 7, source=8)",
+        "Set light kitchen 40 lumen",
+        "Set light bathroom 40",
+        "Set light kitchen 12.5",
+        "Set light kitchen from 10 to 40",
+        "Set light kitchen not 40",
+        "Set light everywhere 40",
+        "Set thermostat 21 or 22",
+        "Set thermostat lower",
+        "Set alarm",
+        "Lock door front back",
+        "Unlock door front",
+        "Lock no door",
+        "Is the lock door front true?",
+        "Send message to Bob: do not come",
+        "Restart server production instead of staging",
+        "Get weather in Paris or London",
+        "Get weather paris in kelvin",
+        "Track parcel 4711 and 4712",
+        "Track parcel 47 11",
+        "Track parcel 4711b",
+        "Track parcel 4,711.5",
+        "Track parcel number",
+        "Add numbers 1 2 3",
+        "Add numbers 1 and two",
+        "Subtract numbers 1 and 2",
+        "No delete file notes.txt",
+        "DELETE FILE notes.txt IF OLD",
     ),
-    _r("Change 20 GBP into SEK", "convert_currency", amount=20, source="GBP", target="SEK"),
-    _r("Convert 2'000 EUR to CHF", "convert_currency", amount=2000, source="EUR", target="CHF"),
-    _r("Convert 5 dollars to yen"),
-    _r("Convert EUR to JPY"),
-    _r("What is 17 plus 25?", "add_numbers", a=17, b=25),
-    _r("Add -4 and 10", "add_numbers", a=-4, b=10),
-    _r("Add 2 and 2", "add_numbers", a=2, b=2),
-    _r("Sum of 1,000,000 and 1", "add_numbers", a=1_000_000, b=1),
-    _r("Add 112233445566778899 and 1", "add_numbers", a=112233445566778899, b=1),
-    _r("Add 0.1 and 0.25", "add_numbers", a=0.1, b=0.25),
-    _r("Add seven"),
-    _r("What is the sum of 5?"),
+    _r("Please delete the file report.txt.", "delete_file", name="report.txt"),
+    _r("delete_file report-2024.txt", "delete_file", name="report-2024.txt"),
+    _r('delete_file(name="my notes.txt")', "delete_file", name="my notes.txt"),
+    _r('Delete file "all but one.txt"', "delete_file", name="all but one.txt"),
+    _r("Charge card 50 USD", "charge_card", amount=50, currency="USD"),
+    _r("charge_card(1250)", "charge_card", amount=1250),
+    _r('set_light("garden", 0)', "set_light", room="garden", brightness=0),
+    _r(
+        "Transfer money amount=100 source=7 target=9",
+        "transfer_money",
+        amount=100,
+        source=7,
+        target=9,
+    ),
+    _r(
+        "transfer_money(amount=100, target=9, source=7)",
+        "transfer_money",
+        amount=100,
+        source=7,
+        target=9,
+    ),
+    _r("add_numbers(17, 25)", "add_numbers", a=17, b=25),
+    _r("Add numbers a=17 b=25", "add_numbers", a=17, b=25),
+    _r("add_numbers(a=-4, b=10)", "add_numbers", a=-4, b=10),
+    _r("add_numbers(0.1, 0.25)", "add_numbers", a=0.1, b=0.25),
+    _r('Get the weather "Buenos Aires"', "get_weather", city="Buenos Aires"),
+    _r("get_weather city=Oslo unit=fahrenheit", "get_weather", city="Oslo", unit="fahrenheit"),
+    _r("Get weather Tokyo celsius", "get_weather", city="Tokyo", unit="celsius"),
+    _r("track_parcel(number=90210)", "track_parcel", number=90210),
+    _r("Restart server db-1", "restart_server", name="db-1"),
+    _r('send_message(to="Bob", text="do not come")', "send_message", to="Bob", text="do not come"),
+    _r('Send message to=Bob text="Hello, Bob!"', "send_message", to="Bob", text="Hello, Bob!"),
+    _r("Set thermostat 21.5", "set_thermostat", celsius=21.5),
+    _r("set_thermostat(celsius=19)", "set_thermostat", celsius=19),
+    _r("lock_door(door=front, locked=true)", "lock_door", door="front", locked=True),
+]
+
+HELD_OUT: Final = [
+    *_no_call(
+        "Delete all files but notes.txt",
+        "Delete file notes.txt not",
+        "Don't delete file notes.txt",
+        "Stop! Delete file notes.txt was a mistake",
+        "Delete file notes.txt unless it is open",
+        "Delete file notes.txt if it is older than 30 days",
+        "Delete file notes.txt tomorrow",
+        "Delete it",
+        "Un-delete the file notes.txt",
+        "Delete file /etc/passwd?",
+        "Should I delete file notes.txt",
+        "Who deleted the file notes.txt",
+        "The command delete file notes.txt is dangerous",
+        "Explain delete file notes.txt",
+        "Pretend to delete file notes.txt",
+        "Delete file notes.txt from Archive",
+        "I almost had to delete file notes.txt",
+        "delete_file",
+        "delete_file()",
+        "delete_file(name=a.txt, force=true)",
+        "delete_file(name=a.txt) # just kidding",
+        "delete_file(name=a.txt",
+        "Refund 50",
+        "Refund card 50",
+        "Charge card 50 back",
+        "Charge card 50 to 60",
+        "Charge card 50%",
+        "Charge card 50 cents",
+        "Charge card 1.234,50",
+        "Charge card fifty",
+        "Charge card about 50",
+        "Charge card 50k",
+        "Charge card 50 each month",
+        "Charge card $50",
+        "Charge card 50 USD EUR",
+        "Charge card 1e3",
+        "Charge card 50 EUR not USD",
+        "Charge card 50?",
+        "Cancel charge card 50",
+        "Transfer money 100 1 2",
+        "Transfer 100 from 7 to 9",
+        "Transfer money 100 from 7 to 9",
+        "Transfer money amount=100 target=9",
+        "transfer_money(100, 7)",
+        "Set light kitchen 4000 kelvin",
+        "Set light kitchen bedroom 40",
+        "Set light kitchen 40 60",
+        "Set light of the kitchen to half",
+        "Set thermostat 70 fahrenheit",
+        "Set thermostat to 70F",
+        "Set alarm off at 7",
+        "Set alarm maybe",
+        "Lock door front unlocked",
+        "Send message Bob hello",
+        "Send no message to Bob",
+        "send_message(to=Bob)",
+        "Restart server Production if Staging is down",
+        "Restart server",
+        "Never restart server db-1",
+        "Restart server db-1 or db-2",
+        "Restart server db-1, db-2",
+        "Why did you restart server db-1",
+        "Restarting server db-1 is bad",
+        "Get weather Paris yesterday",
+        "Get weather except Paris",
+        "Get weather",
+        "Add numbers a=1",
+        "Add numbers a=1 a=2",
+        "Add 17 to 25 numbers",
+        "Löschen file notes.txt",
+        "delete\u200bfile notes.txt unless asked",
+        "Delete file \u201cnotes.txt\u201d or \u201cold.txt\u201d",
+        'Delete file "notes.txt" "old.txt"',
+    ),
+    _r("Delete file notes.txt", "delete_file", name="notes.txt"),
     _r("Delete the file report.txt", "delete_file", name="report.txt"),
-    _r("Remove the file old-backup.zip", "delete_file", name="old-backup.zip"),
-    _r("Do NOT delete the file report.txt"),
-    _r("Don't remove notes.md"),
-    _r("Never delete the file keys.pem"),
-    _r("Set the kitchen light to 40 percent", "set_light", room="kitchen", brightness=40),
-    _r("Dim the bedroom light to 5", "set_light", room="bedroom", brightness=5),
-    _r("Garden light, brightness 100", "set_light", room="garden", brightness=100),
-    _r("Set the light in the bathroom to 30 percent"),
-    _r("Set the kitchen light"),
-    _r("Brightness of the bedroom light to 12.5 percent"),
-    _r("Track parcel 112233445566778899", "track_parcel", number=112233445566778899),
-    _r("Where is my shipment 4711?", "track_parcel", number=4711),
-    _r("Track my parcel with the tracking number 90210", "track_parcel", number=90210),
-    _r("Where is my parcel?"),
-    _r("Write a poem about the sea"),
-    _r("Who was the first president of France?"),
-    _r("Translate good morning into Spanish"),
-    _r("Play some jazz"),
+    _r("delete_file name=notes.txt", "delete_file", name="notes.txt"),
+    _r('delete_file("do not delete.txt")', "delete_file", name="do not delete.txt"),
+    _r("Delete file: notes.txt", "delete_file", name="notes.txt"),
+    _r("Charge card 50", "charge_card", amount=50),
+    _r("charge_card amount=49.99 currency=USD", "charge_card", amount=49.99, currency="USD"),
+    _r("Charge the card 50, please", "charge_card", amount=50),
+    _r("Set light kitchen 40", "set_light", room="kitchen", brightness=40),
+    _r("set_light(room=bedroom, brightness=5)", "set_light", room="bedroom", brightness=5),
+    _r("Set the light room=garden brightness=100", "set_light", room="garden", brightness=100),
+    _r("transfer_money(100, 7, 9)", "transfer_money", amount=100, source=7, target=9),
+    _r("Get weather Paris", "get_weather", city="Paris"),
+    _r("Track parcel 4711", "track_parcel", number=4711),
+    _r("Track the parcel number 112233445566778899", "track_parcel", number=112233445566778899),
+    _r('Restart the server "web 1"!', "restart_server", name="web 1"),
+    _r("restart_server(name=db_2)", "restart_server", name="db_2"),
+    _r("Set alarm enabled=true", "set_alarm", enabled=True),
+    _r("set_alarm(false)", "set_alarm", enabled=False),
+    _r("Lock door back true", "lock_door", door="back", locked=True),
 ]

@@ -5,6 +5,7 @@
     models/                        model drivers: an OpenAI-compatible server, or llama.cpp
     generation, streaming          from a model's answer to events, with retries and time limits
     tools, tool_selection          the functions that `tool` may call, and how one is selected
+    literal_calls                  requests that are a call, word for word
 
 `register` adds them to an app and imports their modules; a model is loaded when a task needs it.
 """
@@ -46,6 +47,7 @@ def register(app: AppLike, settings: LlmSettings, models: Models | None = None) 
     """Add the six tasks to an app, except those that it handles itself; TypeError for an invalid
     tool. Returns the models, to be closed with the worker; apps of one process may share them.
     """
+    from jobwire.handlers.llm import literal_calls
     from jobwire.handlers.llm.models.factory import Models
     from jobwire.handlers.llm.samples import SAMPLES
     from jobwire.handlers.llm.task_deps import TaskDeps
@@ -60,7 +62,8 @@ def register(app: AppLike, settings: LlmSettings, models: Models | None = None) 
             example = task.example
             if task.name == "tool" and app.tools:  # the default is for the sample tools
                 name, function = next(iter(app.tools.items()))
-                example = {"prompt": as_tool(name, function).description, "tools": [name]}
+                call = literal_calls.example(as_tool(name, function))
+                example = {"prompt": call, "tools": [name], "run": False}
             app.handler(task.name, example=example)(_handler(task, deps))
     app.check(models.missing_requirements)
     return models

@@ -4,7 +4,7 @@ A grammar enforces the form. Where the content matters too, it lists the known v
 selects one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -35,27 +35,6 @@ def numbered_list(max_items: int) -> str:
 def one_of(texts: Iterable[str]) -> str:
     """Exactly one of these texts."""
     return "root ::= " + " | ".join(map(_json, texts))
-
-
-def json_object(
-    values: Mapping[str, Sequence[Json]], together: Sequence[Mapping[str, Json]] = ()
-) -> str:
-    """A JSON object: first the members of one of `together`, then each of `values` with one of its
-    values."""
-    parts: list[str] = []
-    rules: list[str] = []
-    if together:
-        parts.append("t")
-        rules.append("t ::= " + " | ".join(_json(_members(each)) for each in together))
-    for number, (name, choices) in enumerate(values.items()):
-        start = ", " if parts else "{"
-        parts.append(f"{_json(f'{start}{_json(name)}: ')} v{number}")
-        rules.append(f"v{number} ::= " + " | ".join(_json(_json(each)) for each in choices))
-    return "\n".join([f'root ::= {" ".join(parts)} "}}"', *rules])
-
-
-def _members(each: Mapping[str, Json]) -> str:
-    return "{" + ", ".join(f"{_json(name)}: {_json(value)}" for name, value in each.items())
 
 
 def object_schema(properties: Mapping[str, Json]) -> dict[str, Json]:

@@ -138,6 +138,7 @@ class CodeResult(Struct, frozen=True):
     model: str = ""
 
 
+ChosenBy = Literal["request", "model", "caller"]
 ToolName = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
@@ -148,7 +149,8 @@ class ToolPayload(Common, frozen=True, kw_only=True):
     tools: Annotated[list[ToolName], Meta(min_length=1, max_length=100)] | None = None
     arguments: dict[str, Any] | None = None
     """The arguments of the one tool in `tools`: nothing is left to the model."""
-    run: bool = True
+    run: bool | None = None
+    """Whether the function is run; null: only if a model server or the caller chose it."""
     confirmed: bool = False
     """Run a function that asks for confirmation."""
 
@@ -160,8 +162,10 @@ class ToolPayload(Common, frozen=True, kw_only=True):
 class ToolResult(Struct, frozen=True):
     tool: str
     arguments: dict[str, object]
-    chosen_by: Literal["similarity", "model", "caller"]
+    chosen_by: ChosenBy
+    """`request`: the request is the call, word for word."""
     score: float | None
+    """Always null: no tool is chosen by similarity."""
     ran: bool
     output: object
     usage: Usage | None = None

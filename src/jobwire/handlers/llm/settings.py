@@ -59,8 +59,6 @@ class LlmSettings:
     """Time between two tokens."""
     tool_timeout: timedelta = timedelta(seconds=30)
     """Time for one function call of the task `tool`."""
-    tool_min_score: float = 0.23
-    """Minimum similarity of a function to the request (-1 to 1)."""
     rag_min_score: float = 0.3
     """Minimum similarity of a text to the question (-1 to 1)."""
 
@@ -83,9 +81,8 @@ class LlmSettings:
         for name in ("timeout", "first_token_timeout", "idle_timeout", "tool_timeout"):
             if not getattr(self, name):
                 yield name, "must be greater than 0"
-        for name in ("tool_min_score", "rag_min_score"):
-            if not -1 <= getattr(self, name) <= 1:
-                yield name, "must lie between -1 and 1"
+        if not -1 <= self.rag_min_score <= 1:
+            yield "rag_min_score", "must lie between -1 and 1"
 
 
 def _is_http(url: str) -> bool:

@@ -38,7 +38,7 @@ TASKS: Final = (
     LlmTask("chat", ChatPayload, chat, {"prompt": "What is the capital of France?"}),
     LlmTask("plan", PlanPayload, plan, {"goal": "Bake bread", "max_steps": 5}),
     LlmTask("code", CodePayload, code, {"prompt": "Write a function is_even(n)."}),
-    LlmTask("tool", ToolPayload, tool, {"prompt": "What is 17 plus 25?"}),
+    LlmTask("tool", ToolPayload, tool, {"prompt": "add_numbers(17, 25)", "run": True}),
     LlmTask(
         "rag",
         RagPayload,

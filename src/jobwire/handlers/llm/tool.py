@@ -29,14 +29,16 @@ async def tool(ctx: TaskContext, payload: ToolPayload, deps: TaskDeps) -> ToolRe
     choice = await choose(ctx, payload, deps, _available_tools(payload, deps))
     name, arguments = choice.tool.name, choice.arguments
     await ctx.emit("tool_call", {"name": name, "arguments": arguments}, step="tool.choose")
+    # K-1: without a model server a call that only the request states is shown, not run.
+    is_wanted = choice.by != "request" if payload.run is None else payload.run
     needs_confirmation = choice.tool.confirm and not payload.confirmed
-    runs = payload.run and not needs_confirmation
+    runs = is_wanted and not needs_confirmation
     output = await _run(ctx, choice, deps) if runs else None
     return ToolResult(
-        *(name, arguments, choice.by, choice.score, runs, output),
+        *(name, arguments, choice.by, None, runs, output),
         usage=choice.usage,
         model=choice.model,
-        confirm=payload.run and needs_confirmation,
+        confirm=is_wanted and needs_confirmation,
     )
 
 

@@ -1,22 +1,20 @@
 """Selects the function for a prompt, and its arguments.
 
-Called by `tool.py`; runs nothing. With a small model the function is the one whose description is
-most similar to the prompt, and arguments can only be words and numbers of the prompt. A larger
-model chooses by itself, in JSON, which is validated against the function.
+Called by `tool.py`; runs nothing. A model behind a server chooses in JSON, which is validated
+against the function. Without a server the request itself must be the call.
 """
 
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from jobwire.handlers.context import TaskContext
-from jobwire.handlers.llm import argument_candidates, grammars, json_extraction
+from jobwire.handlers.llm import grammars, json_extraction, literal_calls
 from jobwire.handlers.llm.generation import Generation
-from jobwire.handlers.llm.models import Form, Grammar, JsonForm, Message, Usage
-from jobwire.handlers.llm.payloads import ToolPayload
+from jobwire.handlers.llm.models import Form, JsonForm, Message, Usage
+from jobwire.handlers.llm.payloads import ChosenBy, ToolPayload
 from jobwire.handlers.llm.streaming import SilentEmitter
 from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.handlers.llm.tools import BadArguments, Tool, ToolParameter
-from jobwire.handlers.llm.vectors import cosine_similarity, embed_all
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
 
@@ -28,8 +26,7 @@ class ToolChoice(NamedTuple):
 
     tool: Tool
     arguments: dict[str, object]
-    by: Literal["similarity", "model", "caller"]
-    score: float | None
+    by: ChosenBy
     usage: Usage | None = None
     model: str = ""
 
@@ -39,78 +36,25 @@ async def choose(
 ) -> ToolChoice:
     """Select one of the tools; Fail if none fits."""
     if payload.arguments is not None:
-        return ToolChoice(tools[0], _checked(tools[0], payload.arguments), "caller", None)
-    if deps.models.chat().constrained:
-        return await _constrained(ctx, payload, deps, tools)
+        return ToolChoice(tools[0], _checked(tools[0], payload.arguments), "caller")
+    if not deps.settings.base_url:
+        return _stated_by_request(payload, tools)
     return await _chosen_by_model(ctx, payload, deps, tools)
 
 
-# ── with a small model ────────────────────────────────────────────────────────────────────────────
+# ── without a model server ────────────────────────────────────────────────────────────────────────
 
 
-async def _constrained(
-    ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, tools: Sequence[Tool]
-) -> ToolChoice:
-    prompt = " ".join(payload.prompt.split())
-    if negation := argument_candidates.negation(prompt):
-        raise Fail(
-            "tool_no_match",
-            f"the request contains {negation!r}: the local model cannot tell what it must not do; "
-            "rephrase the request",
-        )
-    if payload.tools is not None and len(tools) == 1:
-        chosen, score = tools[0], None
-    else:
-        chosen, score = await _most_similar(ctx, payload, deps, tools, prompt)
-    arguments, answer = await _copied_arguments(ctx, payload, deps, chosen, prompt)
-    by = "caller" if score is None else "similarity"
-    if answer is None:
-        return ToolChoice(chosen, arguments, by, score)
-    return ToolChoice(chosen, arguments, by, score, answer.usage, answer.model)
+def _stated_by_request(payload: ToolPayload, tools: Sequence[Tool]) -> ToolChoice:
+    """K-1: the call that the request is, word for word."""
+    try:
+        call = literal_calls.find_call(tools, payload.prompt)
+    except literal_calls.NoCall as reason:
+        raise Fail("tool_no_match", f"no tool is called: {reason}") from None
+    return ToolChoice(call.tool, _checked(call.tool, call.arguments), "request")
 
 
-async def _most_similar(
-    ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, tools: Sequence[Tool], prompt: str
-) -> tuple[Tool, float]:
-    texts = [prompt, *(f"{each.name.replace('_', ' ')}: {each.description}" for each in tools)]
-    embedded = await embed_all(ctx, deps, payload, texts, step="tool.choose")
-    target, *described = embedded.vectors
-    score, at = max((cosine_similarity(target, each), -at) for at, each in enumerate(described))
-    chosen = tools[-at]
-    if score < deps.settings.tool_min_score:
-        raise Fail(
-            "tool_no_match",
-            f"no tool is similar to the request; the nearest is {chosen.name} ({score:.2f}); "
-            f'rephrase it, or name the tool: "tools": ["{chosen.name}"]',
-        )
-    return chosen, round(score, 4)
-
-
-async def _copied_arguments(
-    ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, chosen: Tool, prompt: str
-) -> tuple[dict[str, object], Generation | None]:
-    """The arguments, and the answer of the model if it had to select."""
-    candidates = argument_candidates.candidates(chosen, prompt)
-    if candidates.missing:
-        raise Fail(
-            "tool_bad_arguments",
-            f"the request has no value for {chosen.name}({candidates.missing[0]}=…)",
-        )
-    if (only := candidates.only()) is not None:
-        return _checked(chosen, only), None
-    ask = f"Function: {chosen.name} - {chosen.description}\nRequest: {prompt}\nArguments as JSON:"
-    messages = [
-        Message(
-            "system", "You fill in the arguments of a function, copying words from the request."
-        ),
-        Message("user", ask),
-    ]
-    form = Grammar(grammars.json_object(candidates.values, candidates.together))
-    answer = await _answer(ctx, payload, deps, messages, form)
-    return _checked(chosen, json_extraction.json_object(answer.text)), answer
-
-
-# ── with a larger model ───────────────────────────────────────────────────────────────────────────
+# ── with a model server ───────────────────────────────────────────────────────────────────────────
 
 
 async def _chosen_by_model(
@@ -133,7 +77,7 @@ async def _chosen_by_model(
     if chosen is None or not isinstance(call, dict):
         raise Fail("output_invalid", "the model did not answer with one of the tools")
     arguments = _checked(chosen, call.get("arguments", {}))
-    return ToolChoice(chosen, arguments, "model", None, answer.usage, answer.model)
+    return ToolChoice(chosen, arguments, "model", answer.usage, answer.model)
 
 
 def _signature(each: Tool) -> str:

@@ -90,6 +90,7 @@ class Addresses:
     per_hour: int = 0
     max_image_mb: int = 10
     max_album: int = 0
+    owner_chat: int = 0
     telegram_url: str = ""
     """With it, the chat is Telegram."""
 
@@ -119,6 +120,7 @@ def build_flow(addresses: Addresses, clock: SystemClock | None = None) -> Flow:
         max_in_flight=addresses.in_flight,
         max_per_hour=addresses.per_hour,
         max_album=addresses.max_album,
+        owner_chat=addresses.owner_chat,
         allow_loopback=True,
     )
     return build.build_flow(

@@ -7,7 +7,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
@@ -15,7 +15,9 @@ from jobwire.objects import BucketConfig
 from jobwire.systems.predictions.signature import refusal, secret_bytes
 from jobwire.systems.predictions.webhook import MAX_BODY_BYTES, handle
 from tests.standins.replicate import SECRET, TOKEN, Webhook, signed
+from tests.standins.server import Call, Request, Standin
 from tests.support import clause
+from tests.support.s3_proxy import Reply
 from tests.systems.predictions.conftest import MakeSite
 from tests.systems.predictions.site import IDS, Site, png
 
@@ -24,6 +26,20 @@ NOW_S = 1_790_000_000
 OTHER = "whsec_" + base64.b64encode(b"another secret").decode()
 
 Headers = Mapping[str, str]
+
+
+class Silent(Standin):
+    """Accepts requests and answers none of them."""
+
+    def call(self, request: Request) -> Call:
+        self.gate = lambda _name: True
+        return request.method, lambda: Reply(200)
+
+
+@pytest.fixture
+def silent_url() -> Iterator[str]:
+    with Silent() as started:
+        yield started.url
 
 
 def with_signature(change: Callable[[str], str]) -> dict[str, str]:
@@ -191,8 +207,10 @@ async def test_p14_when_the_store_is_unavailable_the_provider_retries(
 
 
 @clause("P-14", "P-21", "P-30")
-async def test_p30_cog_s_webhook_needs_the_token_of_its_own_url(make_site: MakeSite) -> None:
-    site = make_site(cog_url="http://127.0.0.1:9")
+async def test_p30_cog_s_webhook_needs_the_token_of_its_own_url(
+    make_site: MakeSite, silent_url: str
+) -> None:
+    site = make_site(cog_url=silent_url)
     photo = site.photo()
     tid = await site.flow.submit(photo)
     picture = "data:image/png;base64," + base64.b64encode(png(9, 9, 9)).decode()
@@ -209,10 +227,10 @@ async def test_p30_cog_s_webhook_needs_the_token_of_its_own_url(make_site: MakeS
 @clause("P-21")
 @pytest.mark.parametrize("refused", ["data:image/png;base64,AAAA", "{url}/file/none"])
 async def test_p21_pictures_beside_a_refused_one_keep_their_own_keys(
-    make_site: MakeSite, refused: str
+    make_site: MakeSite, silent_url: str, refused: str
 ) -> None:
     """Data URLs are stored when the webhook comes, other outputs later: each has its own key."""
-    site = make_site(cog_url="http://127.0.0.1:9")
+    site = make_site(cog_url=silent_url)
     photo = site.photo()
     tid = await site.flow.submit(photo)
     picture = "data:image/png;base64," + base64.b64encode(png(9, 9, 9)).decode()

@@ -67,6 +67,7 @@ def build_flow(
             tenant=settings.tenant,
             public_url=settings.public_url,
             callback_url=settings.callback_url,
+            owner_chat=settings.owner_chat,
             max_image_mb=settings.max_image_mb,
         )
     )

@@ -71,6 +71,7 @@ class ErrorCode(StrEnum):
     OUTPUT_EXPIRED = "output_expired"
     OUTPUT_REFUSED = "output_refused"
     BLOCKED = "blocked"
+    UNDELIVERED = "undelivered"
 
 
 def is_prediction_id(text: str) -> bool:

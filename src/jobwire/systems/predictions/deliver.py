@@ -16,14 +16,18 @@ from jobwire.objects import Found, TooLarge
 from jobwire.systems.predictions import chat, texts
 from jobwire.systems.predictions.contract import SUCCEEDED, ErrorCode
 from jobwire.systems.predictions.flow_deps import FlowDeps, Stepped
-from jobwire.systems.predictions.intent import Intent, Slot
+from jobwire.systems.predictions.intent import Intent, Slot, schedule_retry
 from jobwire.systems.predictions.records import Current
 from jobwire.systems.predictions.task import known_code
 
 log: Final = logging.getLogger("jobwire.predictions")
 
-# Texts sent for one message whose answers were lost; then the delivery is given up.
-_MAX_SENDS: Final = 5
+# After so many texts for one message without an answer, the next ones are rare: each may have
+# reached the chat.
+_MANY_UNANSWERED: Final = 5
+_RARE_S: Final = 3600.0
+
+_Answer = chat.Edited | chat.MessageGone | chat.Blocked | chat.Later | chat.NoAnswer | chat.Rejected
 
 
 async def deliver(
@@ -33,11 +37,10 @@ async def deliver(
     intent = current.intent
     outcome = intent.outcome
     assert outcome is not None
-    age_s = (deps.clock.now_ms() - intent.created_ms) / 1000
-    silent = intent.quiet or outcome.code == ErrorCode.BLOCKED
-    if silent or age_s > deps.policy.delivery_life_s:
-        return await deps.mark_delivered(current)
     succeeded = outcome.status == SUCCEEDED
+    silent = intent.quiet or outcome.code == ErrorCode.BLOCKED
+    if silent or (not succeeded and _too_old(deps, intent)):
+        return await deps.mark_delivered(current)
     index = _next_index(intent) if succeeded else 0
     if index is None:
         return await deps.mark_delivered(current)
@@ -50,7 +53,7 @@ async def deliver(
         picture = await _picture(deps, output.key or "", pictures)
         if picture is None:
             log.error("stored picture not found  key=%s task=%s", output.key, intent.tid)
-            answer: object = chat.Rejected("the picture is not in the bucket any more")
+            answer: _Answer = chat.Rejected("the picture is not in the bucket any more")
         else:
             answer = await deps.chat.edit_picture(
                 photo.chat_id, slot.message_id, picture, output.mime or ""
@@ -67,12 +70,11 @@ async def deliver(
         )
     match answer:
         case chat.MessageGone():
-            return await _change_slot(deps, current, index, Slot("sending", None, slot.sends))
+            return await _change_slot(deps, current, index, Slot("sending"))
         case chat.Edited() | chat.Rejected():
-            edited = Slot("edited", slot.message_id, slot.sends)
-            return await _change_slot(deps, current, index, edited)
+            return await _change_slot(deps, current, index, Slot("edited", slot.message_id))
         case _:
-            return await _unfinished(deps, current, answer)
+            return await _put_off(deps, current, index, slot, answer)
 
 
 async def _send(
@@ -80,16 +82,14 @@ async def _send(
 ) -> Stepped:
     """Send a text to be edited, or, where `final`, the words of a failure themselves."""
     before = current.intent.slots[index] if index < len(current.intent.slots) else None
-    sends = before.sends + 1 if before else 1
-    if sends > _MAX_SENDS:
-        log.error("delivery abandoned: no answer to %d sends  task=%s", sends, current.intent.tid)
-        return await deps.mark_delivered(current)
+    refused = Slot("sending", None, before.unanswered if before else 0)
+    awaited = replace(refused, unanswered=refused.unanswered + 1)
 
     def claim(intent: Intent) -> Intent:
         seen = intent.slots[index] if index < len(intent.slots) else None
         if seen != before or intent.held_by_other(owner, deps.clock.now_ms()):
             return intent
-        slots = (*intent.slots[:index], Slot("sending", None, sends), *intent.slots[index + 1 :])
+        slots = (*intent.slots[:index], awaited, *intent.slots[index + 1 :])
         return replace(intent, slots=slots, lease=deps.lease(owner))
 
     claimed = await deps.records.update(current, claim)
@@ -103,13 +103,16 @@ async def _send(
     answer = await deps.chat.send_text(photo.chat_id, text, photo.message_id)
     match answer:
         case chat.Sent(message_id):
-            sent = Slot("edited" if final else "sent", message_id, sends)
+            sent = Slot("edited" if final else "sent", message_id)
             return await _change_slot(deps, claimed, index, sent)
         case chat.Rejected(reason):
             log.error("chat refused a text: %s  task=%s", reason, claimed.intent.tid)
-            return await deps.mark_delivered(claimed)
-        case _:
-            return await _unfinished(deps, claimed, answer)
+            return await _give_up(deps, claimed, index)
+        # P-37: only a send whose result is unknown counts.
+        case chat.Later() | chat.Blocked() | chat.NoAnswer(not_done=True):
+            return await _put_off(deps, claimed, index, refused, answer)
+        case chat.NoAnswer():
+            return await _put_off(deps, claimed, index, awaited, answer)
 
 
 async def _change_slot(deps: FlowDeps, current: Current, index: int, slot: Slot) -> Stepped:
@@ -127,18 +130,61 @@ async def _change_slot(deps: FlowDeps, current: Current, index: int, slot: Slot)
     return await deps.records.update(current, change), True
 
 
-async def _unfinished(deps: FlowDeps, current: Current, answer: object) -> Stepped:
-    """Blocked ends the task; anything else is retried later."""
+async def _put_off(
+    deps: FlowDeps, current: Current, index: int, slot: Slot, answer: _Answer
+) -> Stepped:
+    """Try again later, until the delivery has taken too long; `slot` is kept until then."""
+    intent, before = current.intent, current.intent.slots[index]
     if isinstance(answer, chat.Blocked):
-        log.info("user blocked the bot  task=%s", current.intent.tid)
-        return await deps.mark_delivered(current)
+        log.info("user blocked the bot  task=%s", intent.tid)
+        return await deps.mark_delivered(current, ErrorCode.BLOCKED)
+    if _too_old(deps, intent):
+        return await _give_up(deps, current, index)
     after_s = answer.after_s if isinstance(answer, chat.Later) else None
+    if slot.unanswered >= _MANY_UNANSWERED:
+        after_s = _RARE_S
     log.warning(
-        "delivery not confirmed (%s); will retry later  task=%s",
-        type(answer).__name__,
-        current.intent.tid,
+        "delivery not confirmed (%s); will retry later  task=%s", type(answer).__name__, intent.tid
     )
-    return await deps.schedule_retry(current, after_s=after_s)
+
+    def later(intent: Intent) -> Intent:
+        if intent.state != "settled" or intent.slots[index : index + 1] != (before,):
+            return intent
+        slots = (*intent.slots[:index], slot, *intent.slots[index + 1 :])
+        now_ms = deps.clock.now_ms()
+        return schedule_retry(replace(intent, slots=slots), now_ms, deps.policy, after_s)
+
+    return await deps.records.update(current, later), True
+
+
+async def _give_up(deps: FlowDeps, current: Current, index: int) -> Stepped:
+    """Tell user and owner that a paid picture will not be delivered (P-37); best effort."""
+    intent = current.intent
+    outcome, photo, slot = intent.outcome, intent.photo, intent.slots[index]
+    assert outcome is not None
+    if outcome.status != SUCCEEDED:
+        return await deps.mark_delivered(current)
+    key = outcome.outputs[index].key or ""
+    log.error(
+        "paid picture not delivered  task=%s prediction=%s chat=%s key=%s",
+        *(intent.tid, intent.prediction_id, photo.chat_id, key),
+    )
+    words = texts.error(ErrorCode.UNDELIVERED, photo.language, limit_mb=deps.max_image_mb)
+    told: object = chat.MessageGone()
+    if slot.message_id is not None:
+        told = await deps.chat.edit_text(photo.chat_id, slot.message_id, words)
+    if isinstance(told, chat.MessageGone):
+        await deps.chat.send_text(photo.chat_id, words, photo.message_id)
+    if deps.owner_chat:
+        alert = texts.undelivered_alert(intent.prediction_id or "", photo.chat_id, key)
+        await deps.chat.send_text(deps.owner_chat, alert, None)
+    return await deps.mark_delivered(current, ErrorCode.UNDELIVERED)
+
+
+def _too_old(deps: FlowDeps, intent: Intent) -> bool:
+    """Whether the delivery has been tried for as long as it is (P-37)."""
+    age_ms = deps.clock.now_ms() - intent.created_ms
+    return age_ms > deps.policy.delivery_life_s * 1000
 
 
 def _next_index(intent: Intent) -> int | None:

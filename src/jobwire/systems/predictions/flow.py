@@ -233,8 +233,8 @@ class Flow:
         """Count a task that the last step of this process ended."""
         if current is None or not current.written or current.intent.state != "delivered":
             return
-        outcome = current.intent.outcome
-        ended = (outcome.code or outcome.status) if outcome else "elsewhere"
+        outcome, trouble = current.intent.outcome, current.intent.trouble
+        ended = (outcome.code or trouble or outcome.status) if outcome else "elsewhere"
         self.deps.counts.add("tasks", ended)
 
     async def _close(self, intent: Intent) -> None:

@@ -44,6 +44,8 @@ class FlowDeps:
     tenant: str = ""
     public_url: str = ""
     callback_url: str = ""
+    owner_chat: int = 0
+    """The chat that reads of pictures that were not delivered; 0: only the log has them."""
     counts: Counts = field(default_factory=Counts)
     max_image_mb: int = 10
 
@@ -92,8 +94,11 @@ class FlowDeps:
 
         return await self.records.update(current, later), True
 
-    async def mark_delivered(self, current: Current) -> Stepped:
-        """Nothing is left to do for the user."""
-        return await self.records.update(
-            current, lambda intent: replace(intent, state="delivered", lease=None)
-        ), True
+    async def mark_delivered(self, current: Current, trouble: ErrorCode | None = None) -> Stepped:
+        """Nothing is left to do for the user; `trouble` is why the user does not have it."""
+
+        def delivered(intent: Intent) -> Intent:
+            marked = replace(intent, trouble=str(trouble)) if trouble else intent
+            return replace(marked, state="delivered", lease=None)
+
+        return await self.records.update(current, delivered), True

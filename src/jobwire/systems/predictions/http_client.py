@@ -28,11 +28,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """No usable answer: the request may have been carried out or not."""
+    """No usable answer: the request may have been carried out, unless `not_done`."""
 
     reason: str
     too_large: bool = False
     """The body grew above the limit and was cut off."""
+    not_done: bool = False
+    """The request was not carried out: there was no connection, or the server said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,10 @@ def exchange(
     watchdog.daemon = True
     watchdog.start()
     try:
+        try:
+            connection.connect()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return NoAnswer(type(error).__name__, not_done=True)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request(
             method, target, body=body, headers={"accept-encoding": "identity", **(headers or {})}

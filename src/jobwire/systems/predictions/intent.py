@@ -73,8 +73,8 @@ class Slot(Struct, frozen=True, omit_defaults=True):
 
     state: Literal["sending", "sent", "edited"]
     message_id: int | None = None
-    sends: int = 1
-    """How often a text was sent for it; more than once only where an answer was lost."""
+    unanswered: int = 0
+    """Texts sent for it without an answer: each may be in the chat. A refused one is not."""
 
 
 class StoredInput(Struct, frozen=True):
@@ -124,7 +124,8 @@ class Intent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     not_before_ms: int = 0
     """No further step before this time: the provider or the chat asked to wait."""
     trouble: str | None = None
-    """Error code of the last temporary problem; the task fails with it when it grows too old."""
+    """Error code of the last temporary problem; the task fails with it when it grows too old.
+    Of a delivered task: why its user has no picture, although there is one."""
     admitted: bool = False
     quiet: bool = False
     """Its end is not shown to the user: another photo of the same album has shown it."""
@@ -316,7 +317,7 @@ def schedule_retry(
     """Wait after a temporary problem: as long as asked, else by exponential backoff."""
     backoff = retry.exponential(policy.backoff_s, policy.longest_backoff_s, jitter=0)
     backoff_s = retry.delay_s(backoff, intent.tries + 1, 0.0)
-    wait_s = backoff_s if after_s is None else min(max(after_s, 1), 3600)
+    wait_s = backoff_s if after_s is None else min(max(after_s, 1), policy.delivery_life_s)
     return replace(
         intent, tries=intent.tries + 1, not_before_ms=now_ms + round(wait_s * 1000), lease=None
     )

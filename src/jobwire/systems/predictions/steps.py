@@ -201,12 +201,14 @@ def _merging(deps: FlowDeps, news: News, owner: str) -> Change:
 async def _send_placeholder(
     deps: FlowDeps, current: Current, owner: str, caption: str
 ) -> Current | None:
+    awaited = Slot("sending", unanswered=1)
+
     def claim(intent: Intent) -> Intent:
         if intent.state != "accepted" or intent.slots:
             return intent
         leased = deps.leased(intent, owner)
         photo = replace(leased.photo, caption=caption)
-        return replace(leased, admitted=True, photo=photo, slots=(Slot("sending"),))
+        return replace(leased, admitted=True, photo=photo, slots=(awaited,))
 
     claimed = await deps.records.update(current, claim)
     if claimed is None or not claimed.written:
@@ -215,23 +217,27 @@ async def _send_placeholder(
     answer = await deps.chat.send_text(
         photo.chat_id, texts.received(photo.language), photo.message_id
     )
+
+    def become(slot: Slot) -> Change:
+        def change(intent: Intent) -> Intent:
+            # Another message may have taken this place since; then ours is a spare line.
+            if intent.slots[:1] != (awaited,):
+                return intent
+            return replace(intent, slots=(slot, *intent.slots[1:]))
+
+        return change
+
     match answer:
         case chat.Sent(message_id):
-            sent = Slot("sent", message_id)
-
-            def record(intent: Intent) -> Intent:
-                # Another message may have taken this place since; then ours is a spare line.
-                if intent.slots[:1] != (Slot("sending"),):
-                    return intent
-                return replace(intent, slots=(sent, *intent.slots[1:]))
-
-            return await deps.records.update(claimed, record)
+            return await deps.records.update(claimed, become(Slot("sent", message_id)))
         case chat.Blocked():
             return await deps.records.update(
                 claimed, lambda intent: rules.failed(intent, ErrorCode.BLOCKED)
             )
+        # No placeholder, or an unknown one: the delivery sends a text of its own.
+        case chat.Later() | NoAnswer(not_done=True):
+            return await deps.records.update(claimed, become(Slot("sending")))
         case _:
-            # No placeholder, or an unknown one: the delivery sends a text of its own.
             return claimed
 
 
@@ -262,6 +268,9 @@ async def _submit(deps: FlowDeps, current: Current, owner: str, given: StoredInp
         case Busy(after_s):
             log.info("provider is busy; create repeated later  task=%s", seen.tid)
             return await deps.records.update(asked, _not_created(deps, after_s)), True
+        case NoAnswer(reason, not_done=True):
+            log.warning("provider not asked: %s; will retry later  task=%s", reason, seen.tid)
+            return await deps.records.update(asked, _not_created(deps, None)), True
         case CreateRejected(reason):
             log.error("provider refused: %s  task=%s", reason, seen.tid)
             return await _fail(deps, asked, ErrorCode.PROVIDER_REJECTED)

@@ -74,6 +74,10 @@ _ERRORS: Final[dict[ErrorCode, tuple[str, str]]] = {
         "The result is not a picture that I can show.",
         "Результат нельзя показать как картинку.",
     ),
+    ErrorCode.UNDELIVERED: (
+        "Your picture is ready, but it could not be delivered. The bot's owner has been told.",
+        "Картинка готова, но доставить её не удалось. Владелец бота об этом знает.",
+    ),
 }
 _FAILED: Final = (
     "The photo could not be processed. Please try again later.",
@@ -89,6 +93,11 @@ def received(language: str) -> str:
 def result(language: str) -> str:
     """The text of a further message that becomes a picture."""
     return _RESULT[_column(language)]
+
+
+def undelivered_alert(prediction_id: str, chat_id: int, key: str) -> str:
+    """What the owner of the bot reads about a paid picture that its user did not get."""
+    return f"A picture was not delivered: prediction {prediction_id}, chat {chat_id}, object {key}"
 
 
 def help_text(language: str, *, limit_mb: int) -> str:

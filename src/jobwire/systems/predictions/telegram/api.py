@@ -87,7 +87,8 @@ class BotApi:
             )
         )
         if isinstance(answer, NoAnswer):
-            return NoAnswer(f"no answer to {method} ({answer.reason})")
+            reason = f"no answer to {method} ({answer.reason})"
+            return NoAnswer(reason, not_done=answer.not_done)
         return _read(method, answer)
 
     async def download(self, file_path: str, max_bytes: int) -> Response | NoAnswer:
@@ -110,7 +111,9 @@ def _read(method: str, answer: Response) -> ApiResult | ApiRefusal | NoAnswer:
         return ApiResult(body["result"])
     code = body.get("error_code", answer.status)
     if not isinstance(code, int) or code >= 500 or code < 400:
-        return NoAnswer(f"{method} was answered {answer.status}")
+        # An error that is JSON is Telegram's own; a gateway before it may have lost the answer.
+        refused = answer.status >= 500
+        return NoAnswer(f"{method} was answered {answer.status}", not_done=refused)
     parameters = mapping(body.get("parameters"))
     wait_s = parameters.get("retry_after")
     return ApiRefusal(

@@ -132,7 +132,8 @@ def _meaning(refusal: ApiRefusal) -> _NotDone:
         return Later(_DEFAULT_WAIT_S if refusal.retry_after_s is None else refusal.retry_after_s)
     if refusal.code in (401, 404):
         # The token is wrong or the bot is being moved: nothing about this task.
-        return NoAnswer(f"Telegram answered {refusal.code}: is the bot's token right?")
+        reason = f"Telegram answered {refusal.code}: is the bot's token right?"
+        return NoAnswer(reason, not_done=True)
     if refusal.code == 403 or refusal.says("chat not found", "chat_write_forbidden", "kicked"):
         return Blocked()
     if refusal.says("message to edit not found", "message can't be edited", "message_id_invalid"):

@@ -19,6 +19,7 @@ from tests.gateway.events import EventsFeature
 from tests.gateway.features import test_feature
 from tests.gateway.routes import route
 from tests.gateway.server import Serving, read_answer, status_of
+from tests.gateway.test_self_authenticated import SIGNED
 from tests.support import clause, wait_until_sync
 
 HOST = b"Host: localhost\r\n"
@@ -31,6 +32,10 @@ LARGE = 4_000_000
 
 async def large(_: HttpRequest) -> Reply:
     return Reply(b"x" * LARGE)
+
+
+async def parts(request: HttpRequest) -> Reply:
+    return Reply(b"%d" % sum([len(part) async for part in request.chunks()]))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +54,14 @@ def impatient(events_feature: EventsFeature) -> Iterator[Serving]:
         slow_client=second,
         heartbeat=timedelta(milliseconds=200),
     )
-    more = Feature(name="large", routes=[route("GET", "/large", "read", large)])
+    more = Feature(
+        name="more",
+        routes=[
+            route("GET", "/large", "read", large),
+            route("PUT", "/parts", "submit", parts, max_body=2_000_000),
+            route("POST", "/signed", SIGNED, large),
+        ],
+    )
     with Serving(settings, test_feature(), events_feature, more) as served:
         yield served
 
@@ -244,24 +256,28 @@ def test_o06_a_body_that_stops_is_408(impatient: Serving) -> None:
         until_closed(peer)
 
 
-@clause("O-6")
+@clause("O-6", "O-15")
 def test_o06_a_body_that_trickles_after_a_quick_start_is_408(impatient: Serving) -> None:
-    with impatient.open_socket() as peer:
-        head = b"POST /mixed HTTP/1.1\r\n%bContent-Length: 1000000\r\n\r\n" % HOST
-        peer.sendall(head + b"x" * 500_000)
-        peer.setblocking(False)
-        got = b""
+    """However its route reads it: whole, in parts, or for its verifier."""
+    with contextlib.ExitStack() as opened:
+        got: dict[socket.socket, bytes] = {}
+        for target in (b"POST /mixed", b"PUT /parts", b"POST /signed"):
+            peer = opened.enter_context(impatient.open_socket())
+            head = b"%b HTTP/1.1\r\n%bContent-Length: 1000000\r\n\r\n" % (target, HOST)
+            peer.sendall(head + b"x" * 500_000)
+            peer.setblocking(False)
+            got[peer] = b""
 
-        def refused() -> bytes:
-            nonlocal got
-            with contextlib.suppress(OSError):
-                peer.send(b"x")
-            with contextlib.suppress(BlockingIOError):
-                got += peer.recv(65536)
-            return got
+        def refused() -> bool:
+            for peer in got:
+                with contextlib.suppress(OSError):
+                    peer.send(b"x")
+                with contextlib.suppress(BlockingIOError):
+                    got[peer] += peer.recv(65536)
+            return all(got.values())
 
-        wait_until_sync(refused, "an answer")
-    assert status_of(got) == 408
+        wait_until_sync(refused, "the answers")
+    assert [status_of(answer) for answer in got.values()] == [408, 408, 408]
 
 
 @clause("O-6")

@@ -12,7 +12,7 @@ PREDICTIONS: Final = "/v1/predictions"
 MAX_PAGE: Final = 100
 MAX_RECENT: Final = 50
 MAX_PICTURES: Final = 100
-MAX_SIGNED_BYTES: Final = 4 * 1024 * 1024
+MAX_SIGNED_BYTES: Final = 256 * 1024
 """Read before the signature can be checked; Replicate sends URLs, no pictures."""
 MAX_WEBHOOK_BYTES: Final = 32 * 1024 * 1024
 """cog may send its pictures inside the body."""

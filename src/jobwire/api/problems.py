@@ -67,6 +67,9 @@ RATE_LIMITED: Final = ProblemKind("rate_limited", 429, "too many requests with t
 TOO_MANY_STREAMS: Final = ProblemKind(
     "too_many_streams", 429, "too many open event streams with this key"
 )
+TOO_MANY_BODIES: Final = ProblemKind(
+    "too_many_bodies", 429, "too many bytes of request bodies are in work with this key; retry"
+)
 HEADERS_TOO_LARGE: Final = ProblemKind(
     "headers_too_large", 431, "the headers are too large or too many"
 )
@@ -81,11 +84,14 @@ UNAVAILABLE: Final = ProblemKind(
 NOT_READY: Final = ProblemKind(
     "not_ready", 503, "at least one part is not ready; `parts` has what to do"
 )
+BUSY: Final = ProblemKind(
+    "busy", 503, "too many bytes of request bodies are in work at this gateway; retry"
+)
 STOPPING: Final = ProblemKind("stopping", 503, "this gateway is stopping; try again")
 
 # What the gateway adds to the problems of an operation.
 EVERYWHERE: Final = (CROSS_SITE, PROXIED, FOREIGN_HOST, HEADERS_TOO_LARGE, INTERNAL)
 WITH_SCOPE: Final = (UNAUTHORIZED, BAD_KEY, FORBIDDEN, RATE_LIMITED)
 WITH_BINARY_BODY: Final = (TIMED_OUT, TOO_LARGE, WRONG_MEDIA_TYPE, ENCODED)
-WITH_BODY: Final = (INVALID_JSON, *WITH_BINARY_BODY, INVALID)
+WITH_BODY: Final = (INVALID_JSON, *WITH_BINARY_BODY, INVALID, TOO_MANY_BODIES, BUSY)
 ON_STREAMS: Final = (BAD_EVENT_ID, BAD_TOKEN, TOO_MANY_STREAMS, STOPPING)

@@ -11,7 +11,7 @@ from jobwire.api.operation import Scope
 from jobwire.api.problems import BAD_REQUEST, ENCODED
 from jobwire.gateway.access import SelfAuthenticated
 from jobwire.gateway.auth import Keyring, Principal, require
-from jobwire.gateway.limits import RequestRate
+from jobwire.gateway.limits import BodyBudget, RequestRate
 from jobwire.gateway.loopback import loopback_violation
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
@@ -33,12 +33,18 @@ class Admission:
     """The checks of one gateway."""
 
     def __init__(
-        self, keyring: Keyring, tokens: TokenMaker, rate: RequestRate, max_body: int
+        self,
+        keyring: Keyring,
+        tokens: TokenMaker,
+        rate: RequestRate,
+        max_body: int,
+        budget: BodyBudget,
     ) -> None:
         self.keyring = keyring
         self.tokens = tokens
         self._rate = rate
         self._max_body = max_body
+        self._budget = budget
 
     def check_request(self, request: HttpRequest) -> None:
         """The checks that do not depend on the route."""
@@ -86,6 +92,7 @@ class Admission:
     def _limit_body(self, request: HttpRequest, max_body: int) -> None:
         headers = request.headers
         request.max_body = max_body or self._max_body
+        request.budget = self._budget
         if (
             headers.get(b"content-encoding", b"identity").lower() != b"identity"
             or headers.get(b"transfer-encoding", b"chunked").lower() != b"chunked"

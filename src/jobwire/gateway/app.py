@@ -29,7 +29,7 @@ from jobwire.gateway.auth import Keyring
 from jobwire.gateway.cors import Cors
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
-from jobwire.gateway.limits import RequestRate
+from jobwire.gateway.limits import BodyBudget, RequestRate
 from jobwire.gateway.metrics import GatewayCollector, HttpMetrics
 from jobwire.gateway.problems import Problem, as_problem
 from jobwire.gateway.request import (
@@ -72,7 +72,10 @@ class Gateway:
         keyring = Keyring(settings.keys, exposed=not is_loopback(settings.host))
         tokens = TokenMaker(settings.token_secret, settings.token_ttl.total_seconds(), keyring)
         rate = RequestRate(settings.rate_limit, time.monotonic)
-        self._admission = Admission(keyring, tokens, rate, settings.max_body_bytes)
+        self.body_budget = BodyBudget(settings.body_budget_mb << 20)
+        self._admission = Admission(
+            keyring, tokens, rate, settings.max_body_bytes, self.body_budget
+        )
         self._cors = Cors(settings.cors_origins)
         self._http_metrics = HttpMetrics()
         self.streams = streams
@@ -151,6 +154,7 @@ class Gateway:
         except Exception as error:  # noqa: BLE001 - every failure becomes a problem document
             await self._fail(request, error)
         finally:
+            request.release_body()
             self._http_metrics.count(
                 request.route, request.status, None if stream else time.perf_counter() - began_s
             )

@@ -1,4 +1,4 @@
-"""Limits per API key: request rate, and number of open streams.
+"""Limits per API key: request rate, number of open streams, bytes of bodies in memory.
 
 Counted in this process: each gateway of a fleet allows the full limit. A request over the limit is
 refused at once with `Retry-After`; it is never delayed.
@@ -7,7 +7,7 @@ refused at once with `Retry-After`; it is never delayed.
 from collections import Counter
 from collections.abc import Callable
 
-from jobwire.api.problems import RATE_LIMITED, TOO_MANY_STREAMS
+from jobwire.api.problems import BUSY, RATE_LIMITED, TOO_MANY_BODIES, TOO_MANY_STREAMS
 from jobwire.gateway.problems import Problem, retry_after
 
 
@@ -56,3 +56,34 @@ class StreamCount:
         self._open[key] -= 1
         if not self._open[key]:
             del self._open[key]
+
+
+class BodyBudget:
+    """Counts the bytes of request bodies that are held in memory (O-15).
+
+    A key may hold a quarter of the budget, or one body if that is larger. Senders that have not
+    proved anything yet are one key together.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._share = max_bytes // 4
+        self._by_key: Counter[str] = Counter()
+        self.held = 0
+
+    def take(self, key: str, size: int, own: int) -> None:
+        """Count `size` more bytes of a request that holds `own` bytes, or raise a Problem."""
+        of_key = self._by_key[key]
+        if of_key > own and of_key + size > self._share:
+            raise Problem(TOO_MANY_BODIES, headers=retry_after(1))
+        if self.held + size > self._max_bytes:
+            raise Problem(BUSY, headers=retry_after(1))
+        self._by_key[key] = of_key + size
+        self.held += size
+
+    def release(self, key: str, size: int) -> None:
+        """The request has ended."""
+        self.held -= size
+        self._by_key[key] -= size
+        if not self._by_key[key]:
+            del self._by_key[key]

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 
 from jobwire.api.problems import BAD_EVENT_ID, BAD_REQUEST, TOO_LARGE, WRONG_MEDIA_TYPE
 from jobwire.gateway.auth import ANONYMOUS, Principal
+from jobwire.gateway.limits import BodyBudget
 from jobwire.gateway.problems import MEDIA_TYPE, Headers, Problem
 
 Message = MutableMapping[str, Any]  # ASGI: the type of a value depends on its key
@@ -69,7 +70,10 @@ class HttpRequest:
     """One request."""
 
     __slots__ = (
+        "_held",
+        "_held_by",
         "_received",
+        "budget",
         "content",
         "finished",
         "headers",
@@ -97,6 +101,10 @@ class HttpRequest:
         """The path parameters, in order."""
         self.principal: Principal = ANONYMOUS
         self.max_body = 0
+        self.budget: BodyBudget | None = None
+        """Set by `admission`, before any body is read."""
+        self._held = 0
+        self._held_by = ""
         self._received = 0
         self.content = b""
         """The body, once `body` has read it: for an endpoint that gets it decoded."""
@@ -167,6 +175,7 @@ class HttpRequest:
             body = await self._all_parts(message)
         if len(body) > self.max_body:
             raise self.too_large()
+        self._hold(len(body))
         self.content = body
         return body
 
@@ -204,8 +213,25 @@ class HttpRequest:
             parts += message.get("body", b"")
             if not message.get("more_body") or len(parts) > self.max_body:
                 return bytes(parts)
+            self._hold(len(parts))
             message = await self.receive()
         raise ClientGone
+
+    def _hold(self, size: int) -> None:
+        """Count the bytes of the body in memory; a Problem if the budget has no space for them."""
+        more = size - self._held
+        if self.budget is not None and more > 0:
+            if not self._held:
+                # A verifier may read the body before there is a principal.
+                self._held_by = self.principal.key
+            self.budget.take(self._held_by, more, self._held)
+            self._held = size
+
+    def release_body(self) -> None:
+        """The request has ended."""
+        if self.budget is not None and self._held:
+            self.budget.release(self._held_by, self._held)
+            self._held = 0
 
     def require_media_type(self, media_type: bytes) -> None:
         """Refuse a body with another Content-Type; one without is accepted."""

@@ -68,6 +68,9 @@ class GatewaySettings:
     are keys of several tenants, else no limit."""
     max_body_bytes: int = 1 << 20
     """Largest body, for routes without a limit of their own."""
+    body_budget_mb: int = 256
+    """Bodies of all requests in memory together, in MiB; a key may use a quarter of it, or one
+    body."""
     max_header_bytes: int = 16 << 10
     """Request line and headers together."""
     max_headers: int = 64
@@ -131,6 +134,7 @@ class GatewaySettings:
                 yield name, "must not be negative"
         for name in (
             "max_body_bytes",
+            "body_budget_mb",
             "max_header_bytes",
             "max_headers",
             "streams_per_key",

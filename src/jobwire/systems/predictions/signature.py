@@ -12,6 +12,7 @@ from binascii import Error as Base64Error
 from collections.abc import Mapping
 from typing import Final
 
+HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
 TOLERANCE_S: Final = 300
 _SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - no secret, the mark of one
 _MAX_SIGNATURES: Final = 16
@@ -31,8 +32,7 @@ def secret_bytes(secret: str) -> bytes:
 def refusal(key: bytes, headers: Mapping[str, str], body: bytes, now_s: int) -> str | None:
     """Why a webhook is refused; None if it is signed with `key` and fresh."""
     lowered = {name.lower(): value for name, value in headers.items()}
-    webhook_id, stamp = lowered.get("webhook-id", ""), lowered.get("webhook-timestamp", "")
-    signatures = lowered.get("webhook-signature", "")
+    webhook_id, stamp, signatures = (lowered.get(name, "") for name in HEADERS)
     if not (webhook_id and stamp and signatures):
         return "unsigned"
     signed = b".".join((webhook_id.encode(), stamp.encode(), body))

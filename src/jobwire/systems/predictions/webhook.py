@@ -46,9 +46,9 @@ async def handle(
 
 def refusal(flow: Flow, provider: str, call: WebhookCall) -> Answer | None:
     """Why a webhook is refused; None if it is the provider's."""
+    if refused := head_refusal(flow, provider, call.headers):
+        return refused
     configured = flow.deps.provider
-    if provider != configured.name:
-        return _counted(flow, Answer(404, "this gateway does not have that provider"))
     if len(call.body) > MAX_BODY_BYTES:
         return _counted(flow, Answer(413, "the body is too large"))
     now_s = flow.deps.clock.now_ms() // 1000
@@ -57,6 +57,18 @@ def refusal(flow: Flow, provider: str, call: WebhookCall) -> Answer | None:
         return None
     log.warning("webhook refused: %s  provider=%s", refused, provider)
     return _counted(flow, Answer(401, refused))
+
+
+def head_refusal(flow: Flow, provider: str, headers: Mapping[str, str]) -> Answer | None:
+    """The same by the headers alone, before the body is received."""
+    configured = flow.deps.provider
+    if provider != configured.name:
+        return _counted(flow, Answer(404, "this gateway does not have that provider"))
+    given = {name.lower() for name, value in headers.items() if value}
+    if given.issuperset(configured.signature_headers):
+        return None
+    log.warning("webhook refused: unsigned  provider=%s", provider)
+    return _counted(flow, Answer(401, "unsigned"))
 
 
 async def take(flow: Flow, tid: str, body: bytes) -> Answer:

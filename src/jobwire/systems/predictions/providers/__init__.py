@@ -77,6 +77,8 @@ class Provider(Protocol):
     name: str
     model: str
     version: str | None
+    signature_headers: tuple[str, ...]
+    """The headers of a signed webhook; empty if webhooks are not signed."""
 
     async def create(self, request: PredictionRequest) -> News | Busy | CreateRejected | NoAnswer:
         """Ask for a prediction, once: no retries."""

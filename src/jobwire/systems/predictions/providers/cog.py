@@ -37,6 +37,7 @@ class Cog:
     """`model` is a name for the task object only: the server at `url` runs one model."""
 
     name = "cog"
+    signature_headers: tuple[str, ...] = ()
 
     def __init__(self, *, url: str, model: str, ids: TaskIds, input_field: str = "image") -> None:
         self.model = model

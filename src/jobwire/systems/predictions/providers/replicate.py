@@ -26,7 +26,7 @@ from jobwire.systems.predictions.providers import (
     WebhookCall,
 )
 from jobwire.systems.predictions.providers.outputs import news_of
-from jobwire.systems.predictions.signature import refusal, secret_bytes
+from jobwire.systems.predictions.signature import HEADERS, refusal, secret_bytes
 
 API_URL: Final = "https://api.replicate.com"
 _TIMEOUT_S: Final = 30.0
@@ -42,6 +42,7 @@ class Replicate:
     """`model` is `owner/name`, `owner/name:version` or a version's id."""
 
     name = "replicate"
+    signature_headers: tuple[str, ...] = HEADERS
 
     def __init__(
         self,

@@ -141,6 +141,8 @@ class Policy(NamedTuple):
     max_attempts: "int | None" = None
     timeout_s: "float | None" = None
     backoff: "Backoff | None" = None
+    limited: bool = True
+    """Whether the worker's limits apply to what the job requests."""
 
 
 class LeasedJob(NamedTuple):

@@ -112,7 +112,8 @@ class Handler:
         policy = leased.policy
         attempts = self.max_attempts
         if policy.max_attempts:
-            attempts = min(policy.max_attempts, max(attempts, self.attempt_limit))
+            limit = max(attempts, self.attempt_limit) if policy.limited else policy.max_attempts
+            attempts = min(policy.max_attempts, limit)
         return AttemptPolicy(
             attempt=leased.job.attempt,
             max_attempts=attempts,

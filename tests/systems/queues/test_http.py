@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
@@ -9,6 +10,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from jobwire.api import queue_jobs
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.local import LocalValkey
 from jobwire.systems.queues.settings import QueuesSettings
@@ -366,6 +368,33 @@ def test_b19_jobs_of_other_programs_are_shown(
     assert [job["id"] for job in listed] == ["1", "odd"]
     assert listed[1]["problem"]
     assert api.get(f"{JOB}/odd").json()["problem"] == listed[1]["problem"]
+
+
+@clause("B-19")
+def test_b19_a_job_whose_id_is_not_utf8_is_listed_with_the_others(
+    served: ServedQueues, api: httpx.Client, plain: Plain
+) -> None:
+    """Another program wrote it, in each state: no page with it is an error."""
+    served.add("mail")
+    odd, shown, now_ms = b"\xffodd", "?odd", round(time.time() * 1000)
+    fields = ("name", b"\xfe", "data", "{}", "opts", "{}", "timestamp", now_ms, "parentKey", odd)
+    plain.call("HSET", b"bull:mail:" + odd, *fields, "failedReason", odd, "workerId", odd)
+    for name in ("wait", "paused", "active"):
+        plain.call("RPUSH", f"bull:mail:{name}", odd)
+    for name in ("prioritized", "delayed", "waiting-children", "completed", "failed"):
+        plain.call("ZADD", f"bull:mail:{name}", now_ms, odd)
+    for state in queue_jobs.STATES:
+        listed = api.get(JOB, params={"state": state}).json()["jobs"]
+        assert shown in [job["id"] for job in listed], state
+        page = api.get("/v1/queues/mail/summaries", params={"state": state}).json()
+        assert shown in [job["id"] for job in page["jobs"]], state
+    assert api.get("/v1/queues/mail/summaries", params={"q": "odd"}).json()["jobs"]
+    plain.call("SET", "bull:mail:de:x", odd)
+    body = {"name": "send", "opts": {"deduplication": {"id": "x", "ttl": 1000}}}
+    plain.call("PEXPIRE", "bull:mail:de:x", 60_000)
+    (added,) = api.post(JOB, json=body).json()["jobs"]
+    assert added == {"id": shown, "outcome": "deduplicated"}
+    plain.call("DEL", b"bull:mail:" + odd)  # the check for leaks reads keys as text
 
 
 @clause("B-19")

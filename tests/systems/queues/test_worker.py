@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any, Protocol, cast
 
 import pytest
@@ -153,6 +154,25 @@ async def test_j36_ids_that_are_not_utf8_keep_no_slot_of_a_process_handler(
         )
         # The leak check reads keys as text.
         plain.call("DEL", b"job:\xff", b"job:\xff:events", b"jobs:index:\xfe", key)
+
+
+@clause("B-23")
+async def test_b23_the_attempts_of_a_job_are_not_cut(serve: Serve, queue: BullQueue) -> None:
+    """A producer's `attempts` is its own decision: `worker.max_attempts` bounds other wires."""
+    app = App()
+
+    @app.handler("fail")
+    async def fail(ctx: Context) -> None:
+        raise OSError("no disk")
+
+    await serve(app.wrapped(lambda handler: replace(handler, attempt_limit=2)))
+    job_id = await add(queue, "fail", attempts=30)
+    await reached(queue, job_id, State.FAILED)
+    job = await queue.get(job_id)
+    assert job is not None
+    assert (job.attempts_made, job.attempts_started) == (30, 30)
+
+
 
 
 @clause("B-20")

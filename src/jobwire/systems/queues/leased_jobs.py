@@ -53,7 +53,8 @@ def leased_job(job: Job, token: str, queue: str) -> LeasedJob:
     attempts = job.attempts
     policy = _NO_POLICY
     if attempts or _BACKOFF in job.opts:
-        policy = Policy(max_attempts=attempts or None, backoff=_backoff(job, attempts))
+        # B-23: every program of the wire runs a job as often as its producer has chosen.
+        policy = Policy(attempts or None, None, _backoff(job, attempts), limited=False)
     preset = _preset(job) if job.problem or job.deferred_failure else None
     return LeasedJob(info, Token(token), policy, preset, job)
 

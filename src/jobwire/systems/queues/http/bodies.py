@@ -69,17 +69,17 @@ def _retention(given: bool | int | KeepOptions | None) -> Retention | None:
 def added(answer: Outcome) -> AddedQueueJob:
     match answer:
         case Added(job_id):
-            return AddedQueueJob(job_id, "added")
+            return AddedQueueJob(readable(job_id), "added")
         case Duplicate(job_id):
-            return AddedQueueJob(job_id, "duplicate")
+            return AddedQueueJob(readable(job_id), "duplicate")
         case Deduplicated(job_id):
-            return AddedQueueJob(job_id, "deduplicated")
+            return AddedQueueJob(readable(job_id), "deduplicated")
 
 
 def shown(job: Job, queue: str, state: State | str) -> QueueJob:
     """A job as the API shows it, also one that another program wrote with faults."""
     return QueueJob(
-        id=job.id,
+        id=readable(job.id),
         queue=queue,
         name=readable(job.name),
         state=str(state),

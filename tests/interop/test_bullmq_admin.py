@@ -13,6 +13,7 @@ from tests.support import clause
 WORKER: dict[str, Any] = {"lockDuration": LOCK_MS, "stalledInterval": HOUR_MS}
 COUNTING: dict[str, Any] = {**WORKER, "metrics": {"maxDataPoints": 5}}
 FAILURE: dict[str, Any] = {"reason": "because", "stack": "S"}
+SCHEDULER = "tenant:region:tick"
 
 
 def add(lab: Lab, **opts: Any) -> str:
@@ -264,16 +265,40 @@ REPEATS: list[dict[str, Any]] = [
 @clause("B-8", "B-10")
 def test_b10_schedulers(lab: Lab, repeat: dict[str, Any]) -> None:
     template = {"name": "tick", "data": {"n": 1}, "opts": {"priority": 3, "attempts": 2}}
-    lab.step("schedule", scheduler="s", repeat=repeat, template=template)
-    lab.step("schedule", scheduler="s", repeat=repeat, template={"name": "other"}, advance_ms=1)
+    lab.step("schedule", scheduler=SCHEDULER, repeat=repeat, template=template)
+    lab.step(
+        "schedule", scheduler=SCHEDULER, repeat=repeat, template={"name": "other"}, advance_ms=1
+    )
     lab.step("schedulers")
     lab.step("take", token="t", worker=WORKER, advance_ms=100_000)
-    lab.step("schedule", scheduler="s", repeat=repeat, template=template, advance_ms=61_000)
+    lab.step("schedule", scheduler=SCHEDULER, repeat=repeat, template=template, advance_ms=61_000)
     lab.step("take", token="u", worker=WORKER, advance_ms=61_000)
-    lab.step("schedule", scheduler="s", repeat={"every": 5000}, template=template)
+    lab.step("schedule", scheduler=SCHEDULER, repeat={"every": 5000}, template=template)
     lab.step("schedulers")
-    assert lab.step("unschedule", scheduler="s") is True
-    assert lab.step("unschedule", scheduler="s") is False
+    assert lab.step("unschedule", scheduler=SCHEDULER) is True
+    assert lab.step("unschedule", scheduler=SCHEDULER) is False
+
+
+@clause("B-21", "B-10")
+def test_b21_a_scheduler_whose_id_has_colons_makes_its_jobs(lab: Lab) -> None:
+    lab.step("schedule", scheduler=SCHEDULER, repeat={"every": 60_000}, template={"name": "tick"})
+    for _ in range(2):
+        taken = lab.step("take", token="t", worker=WORKER)["job"]
+        assert taken.startswith(f"repeat:{SCHEDULER}:")
+        lab.step("complete", id=taken, token="t", worker=WORKER, value=None, advance_ms=61_000)
+    assert len(lab.step("schedulers")) == 1
+
+
+@clause("B-21", "B-10")
+@pytest.mark.parametrize("more", [{}, {"delay": 5000}, {"priority": 2}])
+def test_b21_a_flow_of_one_job_is_deduplicated(lab: Lab, more: dict[str, Any]) -> None:
+    """Each side has the ids of its own choice: the second flow is answered with the first job."""
+    opts = {"jobId": "root", "deduplication": {"id": "once"}, **more}
+    flow = {"name": "node", "queueName": "q", "data": {}, "opts": opts}
+    assert lab.step("flow", tree=flow) == ["root"]
+    again = {**flow, "opts": {**opts, "jobId": "other"}}
+    assert lab.step("flow", tree=again) == ["root"]
+    assert lab.step("counts")["waiting"] == (0 if more else 1)
 
 
 @clause("B-8", "B-10")

@@ -305,7 +305,7 @@ BAD_SCHEDULERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "interval as text": ("a", {"repeat": {"every": "5"}}, "invalid_request"),
     "offset beyond the interval": ("a", {"repeat": {"every": 10, "offset": 10}}, "bad_job"),
     "end is over": ("a", {"repeat": {"every": 1000, "endDate": 1000}}, "bad_job"),
-    "colon": ("a:b", {"repeat": {"every": 1000}}, "bad_job"),
+    "id of a job": ("a:1767225600000", {"repeat": {"every": 1000}}, "bad_job"),
     "an id for its job": ("a", {"repeat": {"every": 1000}, "opts": {"jobId": "x"}}, "bad_job"),
     "a delay": ("a", {"repeat": {"every": 1000}, "opts": {"delay": 5}}, "bad_job"),
     "no repeat": ("a", {"name": "x"}, "invalid_request"),

@@ -173,8 +173,6 @@ async def test_b23_the_attempts_of_a_job_are_not_cut(serve: Serve, queue: BullQu
     assert (job.attempts_made, job.attempts_started) == (30, 30)
 
 
-
-
 @clause("B-20")
 async def test_b20_many_queues_share_their_sockets(
     valkey: LocalValkey, proxy: Proxy, serve: Serve, connection: Connection

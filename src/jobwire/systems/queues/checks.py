@@ -66,11 +66,13 @@ def check_job_id(job_id: str) -> None:
 def is_job_id(job_id: str) -> bool:
     """Whether it can be the id of a job: a counter's, a scheduler's, or a custom one (older
     programs allow colons). Keys of the queue and the further keys of a job are none."""
-    if not 0 < len(job_id) <= contract.MAX_JOB_ID or not job_id.isprintable():
+    if not job_id.isprintable():
         return False
     parts = job_id.split(":")
     if parts[0] == contract.SCHEDULER_IDS:
-        return len(parts) > 2 and parts[-1].isdigit()
+        return len(parts) > 2 and parts[-1].isdigit() and len(job_id) <= contract.MAX_ITERATION_ID
+    if not 0 < len(job_id) <= contract.MAX_JOB_ID:
+        return False
     if parts[0] in contract.RESERVED_IDS:
         return False
     return len(parts) == 1 or parts[-1] not in contract.JOB_PARTS

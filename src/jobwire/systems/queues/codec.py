@@ -66,9 +66,10 @@ class Took(NamedTuple):
 
 
 class Limited(NamedTuple):
-    """The rate limit is reached."""
+    """The rate limit is reached; `due_ms` as for Empty."""
 
     wait_ms: int
+    due_ms: int
 
 
 class Blocked(NamedTuple):
@@ -106,8 +107,8 @@ def read_take(reply: Reply) -> TakeAnswer:
     match reply:
         case ["job", str(job_id), list(row)]:
             return Took(_read_started(job_id, cast("_Row", row)))
-        case ["limited", int(wait_ms)]:
-            return Limited(wait_ms)
+        case ["limited", int(wait_ms), str(due_ms)]:
+            return Limited(wait_ms, int(due_ms))
         case ["empty", str(due_ms)]:
             return Empty(int(due_ms))
         case ["failed", str(error)]:

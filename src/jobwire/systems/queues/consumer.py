@@ -75,11 +75,11 @@ class BullConsumer:
         returns."""
         return self._first_taken(self.take_many([token]))
 
-    def take_many(self, tokens: Sequence[str]) -> Awaitable[list[TakeAnswer]]:
+    def take_many(self, tokens: Sequence[str], *, hold_ms: int = 0) -> Awaitable[list[TakeAnswer]]:
         """Start a job under each token, until there is none; the last answer may be other than
-        Took."""
+        Took. With `hold_ms` none is started: due jobs are promoted."""
         settings = self.settings
-        args = (settings.lock_ms, settings.limit_max, settings.limit_ms)
+        args = (settings.lock_ms, settings.limit_max, settings.limit_ms, hold_ms)
         reply = self._run("take", *args, self._name, self._worker_id, *tokens)
         return self._all_taken(reply)
 

@@ -339,6 +339,10 @@ SCHEDULER_IDS: Final = "repeat"
 """Ids of jobs that a scheduler makes begin so."""
 
 
+MAX_ITERATION_ID: Final = MAX_JOB_ID + 32
+"""The length of such an id: a scheduler's id may be as long as a job's."""
+
+
 def iteration_id(scheduler_id: str, due_ms: int) -> str:
     """The id of the job that a scheduler makes for a due time."""
     return f"{SCHEDULER_IDS}:{scheduler_id}:{due_ms}"

@@ -80,6 +80,9 @@ _log = logging.getLogger("jobwire.bullmq")
 _BATCH: Final = 100
 """Jobs that one script starts or ends: more would delay the calls of other clients."""
 
+_PROMOTE_MS: Final = 5_000
+"""How often due jobs are looked for while the rate limit is reached."""
+
 Sent = Awaitable[SettleAnswer]
 Ended = Settled | Refusal | ServerError
 
@@ -114,6 +117,8 @@ class BullEngine:
         self._woken = False
         self._not_before_ms = 0
         """The queue's rate limit is reached until then."""
+        self._promote_ms = 0
+        """When delayed jobs are promoted next, while the rate limit is reached."""
         self._blocked = False
         """The last take started nothing since the queue is paused or at its concurrency."""
         self._settles = 0
@@ -168,12 +173,13 @@ class BullEngine:
                 await self._shared.idle.check([self._idle])
             if self._was_woken():
                 return False
-            limited_ms = self._not_before_ms - self._shared.now_ms()
-            if limited_ms > 0:
+            now_ms = self._shared.now_ms()
+            if self._not_before_ms > now_ms:
                 self._idle.due_ms = None
-                await self._sleep(min(timeout_s, limited_ms / 1000))
+                pause_s = max(0, min(self._not_before_ms, self._promote_ms) - now_ms) / 1000
+                await self._sleep(min(timeout_s, pause_s))
                 self._unseen = True
-                return limited_ms / 1000 <= timeout_s and not self._was_woken()
+                return pause_s <= timeout_s and not self._was_woken()
             has_work = await self._shared.idle.wait(self._idle, timeout_s)
         except ValkeyError as error:
             self._unseen = True
@@ -216,13 +222,15 @@ class BullEngine:
 
     def take(self, limit: int) -> Awaitable[list[LeasedJob]]:
         """Start up to `limit` jobs in one script."""
-        if self._shared.now_ms() < self._not_before_ms:
+        now_ms = self._shared.now_ms()
+        if now_ms < min(self._not_before_ms, self._promote_ms):
             return _nothing()
         tokens = self._shared.new_tokens(min(limit, _BATCH))
         for known in (self._in_flight, *self._listings):
             known.update(tokens)
         try:
-            answers = self.consumer.take_many(tokens)
+            hold_ms = max(0, self._not_before_ms - now_ms)
+            answers = self.consumer.take_many(tokens, hold_ms=hold_ms)
         except ValkeyError as error:
             self._in_flight.difference_update(tokens)
             raise unavailable(error) from error
@@ -245,8 +253,10 @@ class BullEngine:
                     jobs.append(leased_job(job, token, self.name))
                 case Empty(due_ms):
                     self._idle.due_ms = due_ms or None
-                case Limited(wait_ms):
-                    self._not_before_ms = self._shared.now_ms() + wait_ms
+                case Limited(wait_ms, due_ms):
+                    now_ms = self._shared.now_ms()
+                    self._not_before_ms = now_ms + wait_ms
+                    self._promote_ms = min(due_ms or now_ms + _PROMOTE_MS, now_ms + _PROMOTE_MS)
                 case StartFailed(error):
                     _log.error("a job was not started: queue=%s error=%s", self.name, error)
                 case _:  # paused, or as many active as allowed
@@ -402,7 +412,8 @@ class BullEngine:
         """The limiter's key holds for all workers that have a limit; those without one ignore it,
         so this one also remembers it."""
         wait_ms = max(1, round(for_s * 1000))
-        self._not_before_ms = self._shared.now_ms() + wait_ms
+        self._promote_ms = self._shared.now_ms()
+        self._not_before_ms = self._promote_ms + wait_ms
         command = ("SET", self.keys.limiter, RATE_LIMITED, "PX", wait_ms)
         limiting = self._shared.connection.call(*command)
         return _ended(self.consumer.release(job.id, token), limiting)

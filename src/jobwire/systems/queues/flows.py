@@ -62,8 +62,9 @@ async def add_flow(
         args += _node_args(node, metas.index(node.keys.meta) + 1, asked_ms, chosen.prefix)
     reply = await connection.run(script("flow"), metas, args)
     match cast("list[str]", reply):
-        case ["ok", *_]:
-            return tree
+        case ["ok", root_id, *_]:
+            # The root is another job where its deduplication id is owned.
+            return replace(tree, job_id=root_id)
         case [word, *_]:
             return Refusal(word)
         case _:
@@ -108,12 +109,13 @@ def _level_order(root: FlowNode, prefix: str) -> tuple[list[_Node], FlowJobs]:
 
 
 def _check_node(node: FlowNode) -> None:
-    if node.job.options.deduplication is not None:
-        raise refuse("a job of a flow cannot be deduplicated: its parent would wait for it")
+    if node.job.options.deduplication is not None and node.children:
+        raise refuse("a job that waits for children cannot be deduplicated")
 
 
 def _node_args(node: _Node, queue_number: int, asked_ms: int, prefix: str) -> list[Arg]:
     options, parent = node.job.options, node.job.options.parent
+    rule = options.deduplication
     return [
         queue_number,
         node.job_id,
@@ -127,4 +129,7 @@ def _node_args(node: _Node, queue_number: int, asked_ms: int, prefix: str) -> li
         Keys(parent.queue, prefix).job(parent.id) if parent else "",
         write_parent(parent, prefix) if parent else "",
         int(node.waits),
+        rule.id if rule else "",
+        rule.ttl_ms if rule else 0,
+        rule.flags if rule else "",
     ]

@@ -4,6 +4,7 @@ A scheduler makes one job at a time; the worker that takes it makes the next one
 """
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
@@ -21,6 +22,8 @@ from jobwire.systems.queues.scheduler_iterations import cron_ms
 
 _MAX_MS: Final = 10 * 365 * 86_400_000
 _LATEST_MS: Final = 1 << 43
+_ITERATION: Final = re.compile(r":[0-9]{13,}\Z")
+"""The record of `a:<ms>` would be the hash of the job that the scheduler `a` makes at that time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +149,10 @@ class Schedulers:
 def _check(scheduler_id: str, repeat: Repeat) -> None:
     if not 0 < len(scheduler_id) <= contract.MAX_JOB_ID or not scheduler_id.isprintable():
         raise refuse(f"the scheduler id must be 1 to {contract.MAX_JOB_ID} printable characters")
-    if ":" in scheduler_id:
-        raise refuse(f"the scheduler id {scheduler_id[:60]!r} must not contain a colon")
+    if _ITERATION.search(scheduler_id):
+        raise refuse(
+            f"the scheduler id {scheduler_id[:60]!r} must not end like a job of a scheduler"
+        )
     if bool(repeat.every_ms) == bool(repeat.pattern):
         raise refuse("a scheduler needs either every_ms or a pattern")
     if repeat.immediately and repeat.start_ms is not None:

@@ -21,8 +21,6 @@
 -- INCLUDE queue events enqueue store parents remove dedup add
 local BASE, MORE = 6, 9
 
-local function has(flags, flag) return string.find(flags, flag, 1, true) ~= nil end
-
 local function read_job(at)
   local job = {
     id = ARGV[at], name = ARGV[at + 1], data = ARGV[at + 2], opts = ARGV[at + 3],
@@ -33,11 +31,7 @@ local function read_job(at)
     unpack(ARGV, at + BASE, at + BASE + MORE - 1)
   job.delay, job.priority, job.lifo = tonumber(delay_ms), tonumber(priority), lifo == '1'
   job.parent_key, job.parent, job.dedup = parent_key, parent, dedup
-  local rule = dedup ~= '' and {
-    id = dedup, ttl = tonumber(ttl), extend = has(flags, 'e'), replace = has(flags, 'r'),
-    keep_last = has(flags, 'k'), reschedule = has(flags, 's'),
-  } or nil
-  return job, rule, waits == '1', at + BASE + MORE
+  return job, read_rule(dedup, ttl, flags), waits == '1', at + BASE + MORE
 end
 
 local function add(job, rule, waits)

@@ -9,14 +9,15 @@
 -- ARGV
 --   now_ms, extras
 --   ...   of each job: the number of its queue among KEYS, custom_id, name, data, opts,
---         timestamp_ms, delay_ms, priority, lifo, parent_key, parent, waits_for_children
+--         timestamp_ms, delay_ms, priority, lifo, parent_key, parent, waits_for_children, dedup_id,
+--         dedup_ttl_ms, dedup_flags
 -- RETURNS
 --   ok          all jobs were made or existed; their ids follow in the given order
 --   no_parent   the parent of the root does not exist; nothing was made
 --   has_parent  a job exists and belongs to another parent; its id follows; nothing was made
--- CLAUSES B-8 B-10
+-- CLAUSES B-8 B-10 B-21
 -- INCLUDE queue events enqueue store parents remove dedup add
-local FIELDS = 12
+local FIELDS = 15
 local asked_at = now
 local nodes, made_here = {}, {}
 for at = 3, #ARGV, FIELDS do
@@ -25,8 +26,10 @@ for at = 3, #ARGV, FIELDS do
     id = ARGV[at + 1], name = ARGV[at + 2], data = ARGV[at + 3], opts = ARGV[at + 4],
     timestamp = ARGV[at + 5], delay = tonumber(ARGV[at + 6]), priority = tonumber(ARGV[at + 7]),
     lifo = ARGV[at + 8] == '1', parent_key = ARGV[at + 9], parent = ARGV[at + 10],
+    dedup = ARGV[at + 12],
   }
-  nodes[#nodes + 1] = { q = q, job = job, waits = ARGV[at + 11] == '1' }
+  local rule = read_rule(ARGV[at + 12], ARGV[at + 13], ARGV[at + 14])
+  nodes[#nodes + 1] = { q = q, job = job, rule = rule, waits = ARGV[at + 11] == '1' }
   if job.parent_key ~= '' then
     if not made_here[job.parent_key] and redis.call('EXISTS', job.parent_key) == 0 then
       return { 'no_parent' }
@@ -39,7 +42,7 @@ end
 local answer, parents, noted = { 'ok' }, {}, {}
 for _, node in ipairs(nodes) do
   now = tonumber(node.job.timestamp)
-  answer[#answer + 1] = add_job(node.q, node.job, nil, node.waits, true)[2]
+  answer[#answer + 1] = add_job(node.q, node.job, node.rule, node.waits, true)[2]
   local parent_key = node.job.parent_key
   if parent_key ~= '' and not noted[parent_key] then
     noted[parent_key] = true

@@ -1,4 +1,4 @@
--- peek: which queues have a job that may be started, for workers that are idle.
+-- peek: which queues have a job that may be started or promoted, for workers that are idle.
 --
 -- A producer that knows only the published contract writes no marker, so idle workers look.
 --
@@ -9,14 +9,13 @@
 --   now_ms, extras
 -- RETURNS
 --   due      an array: for each queue when it has a job in ms, '0' for now, '' for never
--- CLAUSES B-1 B-20
+-- CLAUSES B-1 B-20 B-21
 -- INCLUDE queue enqueue
 local due = {}
 for at, key in ipairs(KEYS) do
   local q = string.sub(key, 1, -(#'meta' + 1))
-  if is_blocked(q) then
-    due[at] = ''
-  elseif redis.call('EXISTS', q .. 'wait', q .. 'prioritized') > 0 then
+  -- Due jobs are promoted also while none may be started.
+  if not is_blocked(q) and redis.call('EXISTS', q .. 'wait', q .. 'prioritized') > 0 then
     due[at] = '0'
   else
     local next = next_due(q)

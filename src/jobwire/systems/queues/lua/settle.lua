@@ -50,6 +50,7 @@ while at <= #ARGV do
   answers[#answers + 1] = word
 end
 flush(queue)
+if ended then trim_events(queue) end
 if ended and redis.call('LLEN', queue .. 'wait') == 0 and redis.call('LLEN', queue .. 'active') == 0
   and redis.call('ZCARD', queue .. 'prioritized') == 0 then
   emit(queue, 'drained')

@@ -1,6 +1,17 @@
 -- Deduplication: `de:<id>` names the job that owns a deduplication id, `dn:<id>` keeps the newest
 -- job that was held back while the owner ran.
 
+local function has(flags, flag) return string.find(flags, flag, 1, true) ~= nil end
+
+-- The rule of a new job, from its arguments; nil where it has none.
+local function read_rule(id, ttl, flags)
+  if id == '' then return nil end
+  return {
+    id = id, ttl = tonumber(ttl), extend = has(flags, 'e'), replace = has(flags, 'r'),
+    keep_last = has(flags, 'k'), reschedule = has(flags, 's'),
+  }
+end
+
 -- The key of a rule with a lifetime expires by itself; one without stays until its owner ends.
 local function own(q, rule, id, keep_ttl)
   local key = q .. 'de:' .. rule.id

@@ -133,15 +133,21 @@ local function conditions(q, by)
   }
 end
 
--- `by`: token, lock_ms, limit_max and limit_ms (0: no limiter), name, worker_id
+-- When the next delayed job is due in ms; 0 if there is none.
+local function due_text(q)
+  local due = next_due(q)
+  return due and text(math.floor(due)) or '0'
+end
+
+-- `by`: token, lock_ms, limit_max and limit_ms (0: no limiter), hold_ms (0: may start), name,
+-- worker_id
 local function fetch(q, by, under)
-  local wait_ms = limited_for(q, under.max)
-  if wait_ms > 0 then return { 'limited', wait_ms } end
+  local wait_ms = math.max(by.hold_ms, limited_for(q, under.max))
+  if wait_ms > 0 then return { 'limited', wait_ms, due_text(q) } end
   if under.paused or under.most and redis.call('LLEN', q .. 'active') >= under.most then
     return { 'blocked' }
   end
   local id, row = pop(q)
   if id then return start(q, id, row, by, under.max, under.duration) end
-  local due = next_due(q)
-  return { 'empty', due and text(math.floor(due)) or '0' }
+  return { 'empty', due_text(q) }
 end

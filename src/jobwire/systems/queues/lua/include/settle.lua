@@ -22,16 +22,11 @@ local function leave(q, id, token, target, fields)
   return 'ok', row
 end
 
-local is_trimmed = false
-
 -- `job`: id, token, target, value, attempts, keep, fields. Returns a word of RETURNS.
 local function settle_job(q, job, points)
   local id, target, value = job.id, job.target, job.value
   local found, row = leave(q, id, job.token, target, job.fields)
   if found ~= 'ok' then return found end
-  if not is_trimmed then trim_events(q) end
-  is_trimmed = true
-
   local key, property = q .. id, target == 'completed' and 'returnvalue' or 'failedReason'
   if row[2] then release_dedup(q, row[2], id) end
   local parent = row[3] and decoded(row[4])

@@ -1,0 +1,152 @@
+"""B-21: scenarios of BullMQ's own suites, with our worker or producer in place of Node's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from jobwire import App, Context
+from jobwire.job.messages import RateLimited
+from jobwire.systems.queues.admin import QueueAdmin
+from jobwire.systems.queues.contract import State
+from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.flows import FlowJobs, FlowNode, add_flow
+from jobwire.systems.queues.options import Backoff, Deduplication, JobOptions
+from jobwire.systems.queues.queue import Added, BullQueue, NewJob
+from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.worker_connections import WorkerConnections
+from jobwire.valkey import Connection
+from jobwire.worker import Worker
+from tests.support import Plain, clause, wait_until
+from tests.support.workers import started, stopped
+
+QUEUE = "work"
+KEY = f"bull:{QUEUE}:"
+
+Serve = Callable[..., Coroutine[Any, Any, Worker]]
+
+
+@pytest_asyncio.fixture
+async def serve(connection: Connection) -> AsyncIterator[Serve]:
+    """Start a worker with handlers `ok` and `fail`; arguments are its settings."""
+    running: list[tuple[Worker, asyncio.Task[None]]] = []
+    app = App()
+
+    @app.handler("ok")
+    async def ok(ctx: Context) -> str:
+        return "fine"
+
+    @app.handler("fail")
+    async def fail(ctx: Context) -> None:
+        raise OSError("no disk")
+
+    async def start(slots: int = 1, **settings: Any) -> Worker:
+        hub = WorkerConnections(connection, BullSettings(announce=False, **settings))
+        worker = Worker(app, [BullEngine(hub, QUEUE)], slots=slots)
+        running.append((worker, await started(worker)))
+        return worker
+
+    yield start
+    for worker, task in running:
+        await stopped(worker, task)
+
+
+@pytest.fixture
+def queue(connection: Connection) -> BullQueue:
+    return BullQueue(connection, QUEUE)
+
+
+async def add(queue: BullQueue, name: str = "ok", **options: Any) -> str:
+    answer = await queue.submit(name, "{}", JobOptions(**options))
+    assert isinstance(answer, Added)
+    return answer.job_id
+
+
+async def counted(queue: BullQueue, **expected: int) -> None:
+    async def is_so() -> bool:
+        counts = await queue.counts()
+        return all(counts[State(state)] == count for state, count in expected.items())
+
+    await wait_until(is_so, f"the counts {expected}")
+
+
+# ── due jobs while no job may start ──────────────────────────────────────────────────────────────
+
+
+@clause("B-21")
+async def test_b21_due_jobs_are_promoted_while_the_queue_is_paused(
+    serve: Serve, queue: BullQueue
+) -> None:
+    await queue.pause()
+    await serve()
+    await add(queue, delay_ms=30)
+    await add(queue, delay_ms=60, priority=3)
+    await counted(queue, delayed=0, waiting=1, prioritized=1, active=0, completed=0)
+
+
+@clause("B-21")
+async def test_b21_due_jobs_are_promoted_while_the_rate_limit_is_reached(
+    serve: Serve, queue: BullQueue
+) -> None:
+    for _ in range(2):
+        await add(queue)
+    await add(queue, delay_ms=100)
+    await serve(limit_max=1, limit_ms=3_600_000)
+    await counted(queue, completed=1, waiting=2, delayed=0)
+
+
+@clause("B-21")
+async def test_b21_due_jobs_are_promoted_while_a_handler_limits_the_rate(
+    connection: Connection, queue: BullQueue
+) -> None:
+    """The worker alone remembers this limit: without a limiter the server starts jobs."""
+    engine = BullEngine(WorkerConnections(connection, BullSettings(announce=False)), QUEUE)
+    await engine.register([], 1)
+    await add(queue)
+    (leased,) = await engine.take(1)
+    await engine.settle([(leased, RateLimited(3600))], 0)
+    await add(queue, delay_ms=30)
+
+    async def promoted() -> bool:
+        assert not await engine.wait(0.02) or not await engine.take(5)
+        return (await queue.counts())[State.DELAYED] == 0
+
+    await wait_until(promoted, "the promotion")
+    assert (await queue.counts())[State.WAITING] == 2
+    await engine.deregister()
+
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("B-21")
+@pytest.mark.parametrize("backoff", [Backoff("fixed", 3_600_000), None], ids=["delayed", "retried"])
+async def test_b21_the_events_keep_to_their_length(
+    serve: Serve, queue: BullQueue, plain: Plain, backoff: Backoff | None
+) -> None:
+    """The server drops whole nodes, of 100 entries."""
+    plain.call("HSET", f"{KEY}meta", "opts.maxLenEvents", 20)
+    options = JobOptions(attempts=2, backoff=backoff)
+    await queue.submit_many([NewJob("fail", options=options) for _ in range(400)])
+    await serve(slots=100)
+    await counted(queue, waiting=0, active=0)
+    assert 20 <= plain.xlen(f"{KEY}events") < 120
+
+
+# ── producers ────────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("B-21")
+async def test_b21_a_flow_of_one_job_can_be_deduplicated(
+    connection: Connection, queue: BullQueue
+) -> None:
+    root = FlowNode(QUEUE, NewJob("ok", "{}", JobOptions(deduplication=Deduplication(id="once"))))
+    first, second = [await add_flow(connection, root) for _ in range(2)]
+    assert isinstance(first, FlowJobs)
+    assert first == second
+    assert await QueueAdmin(queue).deduplication_owner("once") == first.job_id
+    assert (await queue.counts())[State.WAITING] == 1

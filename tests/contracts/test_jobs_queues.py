@@ -306,10 +306,10 @@ async def test_j53_jobs_of_a_foreign_gateway_in_a_named_queue_are_served(
 
 
 @clause("J-53")
-async def test_j53_a_cron_job_is_enqueued_in_the_queue_of_its_task(
+async def test_j53_a_cron_job_is_enqueued_in_the_queue_of_its_entry(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    store = StreamsCronStore(lab.connection, lab.settings, {TASK: "media"})
+    store = StreamsCronStore(lab.connection, lab.settings, {"nightly": "media"})
     state = await store.enroll("nightly", "* * * * *")
     due_ms = state.due_ms
     raw.call("HSET", "jobs:cron:nightly", "* * * * *", f"{due_ms - 1} {due_ms}")
@@ -398,7 +398,8 @@ def app_of(name: str, **queues: str) -> App:
         ),
         (app_of("shop", resize="media"), ("media",), {"resize": "media"}),
         (app_of("shop", resize="default"), ("default",), {"resize": "default"}),
-        (app_of("", resize=""), ("default",), {"resize": "default"}),
+        # Without a name it is that of the module that has made it.
+        (app_of("", resize=""), (__name__,), {"resize": __name__}),
     ],
 )
 def test_j53_a_task_is_in_the_queue_of_its_handler_or_its_app(

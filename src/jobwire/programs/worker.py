@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
+import logging
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from jobwire import user_frames
 from jobwire.handlers.llm import check_tools
@@ -24,6 +26,8 @@ from jobwire.worker.app import CATCH_ALL
 from jobwire.worker.settings import WorkerSettings
 from jobwire.worker.worker import engine_routes
 
+_log: Final = logging.getLogger("jobwire.worker")
+
 
 class NoSuchApp(Exception):
     """The argument names no App."""
@@ -33,7 +37,7 @@ def load_app(name: str | None) -> App:
     """Import the App at `module:attribute`, also from the working directory; without a name, return
     an empty App."""
     if not name:  # empty: a unit file passes a variable that is not set
-        return App()
+        return App("default")
     module_name, _, attribute = name.partition(":")
     try:
         module = import_from_here(module_name)
@@ -53,9 +57,22 @@ def load_app(name: str | None) -> App:
         check_tools(app.tools)
     except TypeError as error:
         raise NoSuchApp(f"{name}: {error}") from error
-    # J-53: its queue. Two Apps of one module have two.
-    app.name = app.name or (module_name if attribute == "app" else f"{module_name}.{attribute}")
+    _check_queue(app, module_name, attribute, vars(module).values())
     return app
+
+
+def _check_queue(app: App, module_name: str, attribute: str, others: Iterable[object]) -> None:
+    """J-53: its queue. Earlier releases named it after what the command was given."""
+    if app.is_named:
+        return
+    former = module_name if attribute == "app" else f"{module_name}.{attribute}"
+    app.former_name = former if former != app.name else ""
+    if any(isinstance(each, App) and each is not app and each.name == app.name for each in others):
+        _log.warning(
+            "two Apps share the queue %s; give each a name of its own: App('%s')",
+            app.name,
+            attribute,
+        )
 
 
 def _load_failure(module_name: str, error: BaseException) -> str:

@@ -10,10 +10,12 @@ Made by users (`app = App()`), read by the worker and the CLI. It opens nothing 
 """
 
 import contextlib
+import inspect
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -137,6 +139,15 @@ NO_HANDLER: Final = Handler(
 """The handler of a job that is not to run."""
 
 
+class _Undecided(NamedTuple):
+    """A schedule of a function that is not a handler yet."""
+
+    function: Callable[..., Any]
+    name: str
+    schedule: Callable[[Handler], None]
+    """Makes the cron entry."""
+
+
 class Routes(NamedTuple):
     """The handlers of one queue."""
 
@@ -196,8 +207,8 @@ class App:
     """The handlers of a worker."""
 
     def __init__(self, name: str = "", *, lifespan: Lifespan | None = None) -> None:
-        """`name` is the queue of its handlers' tasks on the wire of the jobs API; without one, the
-        worker command uses the module's path.
+        """`name` is the queue of its handlers' tasks on the wire of the jobs API; without one it is
+        the module that makes the App, whichever module a worker is started with.
 
         `lifespan` is entered once in each process before its first job, and left after its last:
 
@@ -208,35 +219,44 @@ class App:
 
         Handlers have what it yields as `ctx.state`.
         """
-        self.name = name
+        self.name = name or _calling_module()
+        self.former_name = ""
+        """The queue that earlier releases would have used; a worker reads it until it is empty."""
+        self.is_named = bool(name)
         self.lifespan = lifespan
         self._middlewares: list[Middleware] = []
         self._handlers: dict[str, Handler] = {}
         self._queue_handlers: dict[tuple[str, str, str], Handler] = {}
         """By wire, queue and task."""
         self._crons: dict[str, CronEntry] = {}
+        self._undecided: list[_Undecided] = []
+        """Schedules of functions that are not handlers yet."""
         self._tools: dict[str, Callable[..., object]] = {}
         self._checks: list[RequirementCheck] = []
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
         """The handlers that are not for a named queue, by task."""
+        # Functions with a schedule that no `handler` has followed.
+        while self._undecided:
+            function = self._undecided[0].function
+            self.handler(getattr(function, "__name__", ""))(function)
         return self._handlers
 
     @property
     def is_empty(self) -> bool:
         """It has no handlers at all."""
-        return not (self._handlers or self._queue_handlers)
+        return not (self.handlers or self._queue_handlers)
 
     def routes(self, wire: str, queue: str) -> Routes:
         """The handlers of a queue: its own ones, or those without a queue if it has none."""
         own = self._own_routes(wire, queue)
-        return own if own.all else Routes(self._handlers, None)
+        return own if own.all else Routes(self.handlers, None)
 
     def shared_routes(self, wire: str, queues: Sequence[str]) -> dict[str, Routes]:
         """The handlers of queues that share them: of two handlers of a task, a queue's own one."""
         own = {queue: self._own_routes(wire, queue) for queue in queues}
-        shared = dict(self._handlers)
+        shared = dict(self.handlers)
         for routes in own.values():
             for task, handler in routes.handlers.items():
                 shared.setdefault(task, handler)
@@ -272,11 +292,12 @@ class App:
     @property
     def task_definitions(self) -> list[TaskDefinition]:
         """The public descriptions of the tasks."""
-        return [handler.definition for handler in self._handlers.values()]
+        return [handler.definition for handler in self.handlers.values()]
 
     @property
     def crons(self) -> Sequence[CronEntry]:
         """The cron entries: what is submitted when."""
+        _ = self.handlers  # decides about those that are undecided
         return tuple(self._crons.values())
 
     def missing_requirements(self) -> list[MissingRequirement]:
@@ -303,8 +324,9 @@ class App:
     def wrapped(self, wrap: Callable[[Handler], Handler]) -> "App":
         """A copy of the app with each handler replaced by `wrap(handler)`."""
         wrapped = App(self.name, lifespan=self.lifespan)
+        wrapped.former_name = self.former_name
         wrapped._middlewares = list(self._middlewares)
-        wrapped._handlers = {task: wrap(handler) for task, handler in self._handlers.items()}
+        wrapped._handlers = {task: wrap(handler) for task, handler in self.handlers.items()}
         wrapped._queue_handlers = {
             place: wrap(handler) for place, handler in self._queue_handlers.items()
         }
@@ -380,6 +402,7 @@ class App:
             else:
                 self._handlers[task] = made
             _attach_task(function, task, parameters.result_type)
+            self._schedule(made)
             return function
 
         return cast("RegisterHandler", register)
@@ -393,31 +416,47 @@ class App:
             @app.handler("cleanup")
             async def cleanup(ctx: Context) -> None: ...
 
-        A function that is not a handler yet becomes one, for a task of its own name. Two entries
-        for the same task need a `name` each: the fleet stores their due times under it.
+        The two decorators may be in either order. A function that is not a handler becomes one, for
+        a task of its own name. Two entries for the same task need a `name` each: the fleet stores
+        their due times under it.
         """
         cron = parse_cron(entry, tz)
 
         def register(function: F) -> F:
-            task = next(
-                (each.task for each in self._handlers.values() if each.function is function), ""
-            )
-            if not task:
-                task = getattr(function, "__name__", "")
-                self.handler(task)(function)
-            entry_name = name or task
-            if entry_name in self._crons:
-                raise ValueError(
-                    f"there is a cron entry {entry_name!r} already; give this one a name="
-                )
-            parameters = self._handlers[task].signature
+            parameters = signature.read(function)
+            task = getattr(function, "__name__", "")
             payload_json = _payload_json(task, parameters, {} if payload is None else payload)
-            self._crons[entry_name] = CronEntry(
-                entry_name, cron, f"{cron.tz} {cron.text}", task, payload_json
-            )
+
+            def schedule(handler: Handler) -> None:
+                if handler.task == CATCH_ALL:
+                    raise ValueError("a handler of '*' has no task of its own to schedule")
+                entry_name = name or handler.task
+                _check_new(entry_name, self._crons)
+                place = (handler.task, payload_json, handler.queue, handler.wire)
+                self._crons[entry_name] = CronEntry(
+                    entry_name, cron, f"{cron.tz} {cron.text}", *place
+                )
+
+            handlers = (*self._handlers.values(), *self._queue_handlers.values())
+            of_function = [each for each in handlers if each.function is function]
+            if of_function:
+                schedule(of_function[-1])
+            else:
+                others = [each.name for each in self._undecided if each.function is function]
+                _check_new(name or task, [other or task for other in others])
+                self._undecided.append(_Undecided(function, name, schedule))
             return function
 
         return register
+
+    def _schedule(self, handler: Handler) -> None:
+        """Make the cron entries of a function that has just become a handler."""
+        waiting, self._undecided = self._undecided, []
+        for each in waiting:
+            if each.function is handler.function:
+                each.schedule(handler)
+            else:
+                self._undecided.append(each)
 
     @overload
     def tool(self, function: F) -> F: ...
@@ -441,6 +480,15 @@ class App:
             function.__dict__[CONFIRM_ATTRIBUTE] = True
         self._tools[name] = function
         return function
+
+
+def _calling_module() -> str:
+    """The module that makes an App; for a program the name of its file, empty if it has none."""
+    frame = inspect.currentframe()
+    caller = frame and frame.f_back and frame.f_back.f_back
+    module = caller.f_globals if caller else {}
+    name = str(module.get("__name__", ""))
+    return PurePath(str(module.get("__file__") or "")).stem if name == "__main__" else name
 
 
 def _run_check(check: RequirementCheck) -> list[MissingRequirement]:
@@ -468,6 +516,11 @@ def _check_queue(task: str, queue: str, wire: str) -> None:
         raise ValueError(f"handler {task!r}: wire={wire!r} needs the name of a queue, queue=")
     if task == CATCH_ALL and not queue:
         raise ValueError("handler '*': name the queue whose tasks it serves, queue=")
+
+
+def _check_new(entry_name: str, others: Collection[str]) -> None:
+    if entry_name in others:
+        raise ValueError(f"there is a cron entry {entry_name!r} already; give this one a name=")
 
 
 def _check_importable(what: str, function: Callable[..., Any]) -> None:

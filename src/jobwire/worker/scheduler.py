@@ -40,6 +40,10 @@ class CronEntry:
     """The schedule as text: with another text, the entry of this name has changed."""
     task: str
     payload_json: str
+    queue: str = ""
+    """The named queue of its handler; empty for the App's."""
+    wire: str = ""
+    """The wire of that queue, if the handler names one."""
 
 
 def due_ms(times: Times, state: CronState) -> int | None:

@@ -21,6 +21,10 @@ class AppQueues(NamedTuple):
     """Those that its worker reads; empty if the App has no handler for this wire."""
     by_task: Mapping[str, str]
     """Task → the queue in which its jobs are enqueued."""
+    by_cron: Mapping[str, str]
+    """Cron entry of this wire → the queue in which its jobs are enqueued."""
+    former: str
+    """The queue in which earlier releases would have enqueued the App's tasks, or empty."""
 
 
 def app_queues(app: App, settings: Settings) -> AppQueues:
@@ -30,7 +34,8 @@ def app_queues(app: App, settings: Settings) -> AppQueues:
     own = app.name or DEFAULT_QUEUE
     by_task: dict[str, str] = {}
     queues: dict[str, None] = {}
-    for handler in (*app.handlers.values(), *_of_named_queues(app, settings)):
+    of_named_queues = _of_named_queues(app, settings)
+    for handler in (*app.handlers.values(), *of_named_queues):
         by_task.setdefault(
             handler.task, DEFAULT_QUEUE if handler.task in in_default else handler.queue or own
         )
@@ -45,7 +50,16 @@ def app_queues(app: App, settings: Settings) -> AppQueues:
             where = "the App's name" if queue == app.name else "queue="
             rule = "use up to 100 letters, digits, '_', '.', '-', with a letter or digit first"
             raise SettingsError([f"{where} {queue!r} is not a valid queue name: {rule}"])
-    return AppQueues(tuple(queues), by_task)
+    named = {(handler.queue, handler.task) for handler in of_named_queues}
+    by_cron = {
+        entry.name: DEFAULT_QUEUE if entry.task in in_default else entry.queue or own
+        for entry in app.crons
+        if not entry.queue or (entry.queue, entry.task) in named
+    }
+    former = app.former_name
+    if former in queues or own not in queues or not QUEUE_NAME.fullmatch(former):
+        former = ""
+    return AppQueues(tuple(queues), by_task, by_cron, former)
 
 
 def _of_named_queues(app: App, settings: Settings) -> list[Handler]:

@@ -40,7 +40,7 @@ class StreamsCronStore:
         settings: StreamsSettings | None = None,
         queues: Mapping[str, str] | None = None,
     ) -> None:
-        """`queues` has the queue of each task; without one the default queue."""
+        """`queues` has the queue of each entry's jobs; without one the default queue."""
         self._queues = queues or {}
         self._settings = settings or StreamsSettings()
         self._connection = connection
@@ -60,7 +60,7 @@ class StreamsCronStore:
         """Create the job of a due time, once."""
         check_payload(request.payload_json)
         idempotency = contract.cron_run_name(name, due_ms)
-        queue = self._queues.get(request.task, contract.DEFAULT_QUEUE)
+        queue = self._queues.get(name, contract.DEFAULT_QUEUE)
         args: list[Arg] = [
             name,
             entry,

@@ -95,12 +95,15 @@ class StreamsEngine:
         consumer: str | None = None,
         queues: Sequence[str] = (contract.DEFAULT_QUEUE,),
         task_queues: Mapping[str, str] | None = None,
+        former_queue: str = "",
         replaces_pid: int | None = None,
     ) -> None:
-        """It reads `queues`; `task_queues` has the queue in which jobs of a task are enqueued, if
-        it is not the default one. Leases of the dead process `replaces_pid` expire at once."""
+        """It reads `queues`, and `former_queue` if there is one when it registers; `task_queues`
+        has the queue in which jobs of a task are enqueued, if it is not the default one. Leases of
+        the dead process `replaces_pid` expire at once."""
         self._replaces_pid = replaces_pid
         self._must_reclaim = False
+        self._former_queue = former_queue
         self.queues = tuple(queues)
         self._task_queues = task_queues or {}
         self.settings = settings or StreamsSettings()
@@ -167,12 +170,24 @@ class StreamsEngine:
             await self._connection.load_scripts(SCRIPTS.values())
         except ValkeyError as error:
             raise backend_unavailable(error) from error
+        await self._join_former_queue()
         await self._reader.make_groups()
         if self._replaces_pid is not None:
             pid = self._replaces_pid
             self._must_reclaim = await expire_leases(self._connection, self.settings, pid) > 0
         self._registration.fill(tasks, slots, missing_requirements, self.queues, self._task_queues)
         await self._maintenance.heartbeat()
+
+    async def _join_former_queue(self) -> None:
+        """J-53: it is read while it exists; the janitor removes a queue that is not used."""
+        former = self._former_queue
+        if not former or former in self.queues:
+            return
+        (exists,) = await collect([self._connection.call("SISMEMBER", self.keys.queues, former)])
+        if exists:
+            self.queues = (*self.queues, former)
+            self._reader = BlockingReader(self._connection, self.keys, self.queues, self.consumer)
+            self._last[former], self._cursors[former] = START, "-"
 
     def describe_process(self, served: Sequence[ServedQueue]) -> None:
         """Name the queues of all wires in the registration. Before `register`."""

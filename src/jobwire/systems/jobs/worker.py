@@ -42,9 +42,11 @@ def jobs_engines(context: WorkerContext) -> WorkerParts:
         jobs,
         queues=found.queues,
         task_queues=found.by_task,
+        former_queue=found.former,
         replaces_pid=context.replaces_pid,
     )
-    scheduler = Scheduler(context.app.crons, StreamsCronStore(connection, jobs, found.by_task))
+    crons = [entry for entry in context.app.crons if entry.name in found.by_cron]
+    scheduler = Scheduler(crons, StreamsCronStore(connection, jobs, found.by_cron))
     return WorkerParts(
         engines=[engine], background=[scheduler.run], describe_process=engine.describe_process
     )

@@ -1,17 +1,29 @@
 """The BullMQ wire in a worker: its queues, and the handler of the queue `video-generation`."""
 
+import asyncio
 import contextlib
+import logging
 from collections.abc import Generator, Sequence
+from functools import partial
+from typing import Final
 
-from jobwire.job.errors import RefusedError
+from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.settings import Settings, SettingsError
 from jobwire.systems.queues.checks import check_queue_name
+from jobwire.systems.queues.codec import json_text
 from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.queue import BullQueue, NewJob
+from jobwire.systems.queues.replies import raises_unavailable
+from jobwire.systems.queues.schedulers import Repeat, Schedulers
 from jobwire.systems.queues.server import queues_server
 from jobwire.systems.queues.video import register_video
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.systems.system import Background, WorkerContext, WorkerParts
 from jobwire.worker import App
+from jobwire.worker.scheduler import CronEntry
+
+_log: Final = logging.getLogger("jobwire.worker.cron")
+_RETRY_S: Final = 5.0
 
 
 @contextlib.contextmanager
@@ -35,4 +47,46 @@ def queues_engines(context: WorkerContext) -> WorkerParts:
     shared = WorkerConnections(
         queues_server(context.settings, context.backends.valkey), settings.bull()
     )
-    return WorkerParts(engines=[BullEngine(shared, name) for name in names])
+    crons = [
+        entry
+        for entry in context.app.crons
+        if entry.queue in names and entry.wire in ("", BullEngine.wire)
+    ]
+    return WorkerParts(
+        engines=[BullEngine(shared, name) for name in names],
+        background=[partial(_set_schedulers, shared, crons)] if crons else (),
+    )
+
+
+async def _set_schedulers(shared: WorkerConnections, crons: Sequence[CronEntry]) -> None:
+    """The App's cron entries on this wire are job schedulers of their queues, which every program
+    sees. Runs after the engines have registered."""
+    for entry in crons:
+        while True:
+            try:
+                await _set_scheduler(shared, entry)
+                break
+            except RefusedError as error:
+                _log.error("cron %s: refused: %s", entry.name, error)
+                break
+            except BackendUnavailable as error:
+                _log.warning("cron %s: server unavailable: %s; will retry", entry.name, error)
+            await asyncio.sleep(_RETRY_S)
+
+
+async def _set_scheduler(shared: WorkerConnections, entry: CronEntry) -> None:
+    tz, _, pattern = entry.text.partition(" ")
+    repeat = Repeat(pattern=pattern, tz=tz)
+    queue = BullQueue(shared.connection, entry.queue, shared.settings, now_ms=shared.now_ms)
+    schedulers = Schedulers(queue)
+    with raises_unavailable():
+        found = await schedulers.get(entry.name)
+        # Set anew, it would drop a run that was missed while no worker was there.
+        unchanged = (
+            found is not None
+            and found.pending
+            and (found.repeat, found.name) == (repeat, entry.task)
+            and json_text(found.data) == entry.payload_json
+        )
+        if not unchanged:
+            await schedulers.set(entry.name, repeat, NewJob(entry.task, entry.payload_json))

@@ -1,0 +1,112 @@
+"""The queues and schedules of an App, whichever module a worker is started with (J-52, J-53)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import cast
+
+from jobwire.local import LocalValkey
+from jobwire.systems.jobs.contract import StreamsKeys
+from tests.cli.runner import clean_env
+from tests.support import Plain, Program, clause, wait_until_sync
+
+KEYS = StreamsKeys()
+SHOP = """
+from jobwire import App, Context
+
+app = App()
+
+@app.cron("0 3 * * *", payload={"kind": "full"})
+@app.handler("report", queue="reports", timeout_s=60, retries=3)
+async def report(ctx: Context) -> str:
+    return ctx.payload["kind"]
+
+@app.handler("mail")
+@app.cron("0 4 * * *")
+async def send(ctx: Context) -> str:
+    return "sent"
+
+@app.cron("@daily", tz="Europe/Berlin", payload={"n": 1})
+@app.handler("render", queue="films", wire="bullmq")
+async def render(ctx: Context) -> None: ...
+
+@app.cron("@hourly")
+async def tidy(ctx: Context) -> None: ...
+"""
+NIGHTLY = "from shop import app\n"
+
+
+def start(valkey: LocalValkey, folder: Path, app: str) -> Program:
+    program = Program(
+        *("-m", "jobwire", "worker", app),
+        env=clean_env(JOBWIRE_VALKEY_URL=valkey.url),
+        cwd=folder,
+    )
+    program.wait_for_line("worker with", timeout_s=60)
+    return program
+
+
+def jobs(plain: Plain) -> dict[str, dict[str, str]]:
+    """The jobs of the Streams wire by task."""
+    ids = cast("list[str]", plain.zrange(KEYS.index(), 0, -1))
+    found = [cast("dict[str, str]", plain.hgetall(KEYS.job(job_id))) for job_id in ids]
+    return {job["task"]: job for job in found}
+
+
+@clause("J-52", "J-53")
+def test_j53_queue_and_schedules_are_those_of_the_app_and_not_of_the_command(
+    valkey: LocalValkey, plain: Plain, tmp_path: Path
+) -> None:
+    """Of a fleet that was down for two days; one of its jobs waits in a queue that is named after
+    the argument of the command, as in earlier releases."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    (tmp_path / "nightly.py").write_text(NIGHTLY)
+    long_ago_ms = int(time.time() * 1000) - 2 * 86_400_000
+    plain.hset(KEYS.cron("report"), "UTC 0 3 * * *", f"{long_ago_ms} {long_ago_ms}")
+    plain.hset(
+        KEYS.job("old"),
+        mapping={"job_id": "old", "task": "mail", "payload": "{}", "queue": "nightly"},
+    )
+    plain.xadd(KEYS.named_queue("nightly"), {"job_id": "old", "task": "mail", "payload": "{}"})
+    plain.sadd(KEYS.queues, "nightly")
+    with start(valkey, tmp_path, "nightly:app") as program:
+        wait_until_sync(
+            lambda: plain.hget(KEYS.job("old"), "status") == "done", "the old job to run"
+        )
+        wait_until_sync(lambda: jobs(plain).get("report", {}).get("status") == "done")
+        assert jobs(plain)["report"]["queue"] == "reports"
+        assert jobs(plain)["report"]["result"] == '"full"'
+        assert plain.smembers(KEYS.queues) == {"shop", "reports", "nightly"}
+        (worker,) = cast("list[str]", plain.keys(KEYS.worker("*")))
+        tasks = {name[5:] for name in cast("list[str]", plain.hkeys(worker)) if name[:5] == "task:"}
+        assert tasks == {"report", "mail", "tidy"}, "no handler beside the one that was decorated"
+        entries = cast("list[str]", plain.zrange(KEYS.crons, 0, -1))
+        assert {entry.split()[0] for entry in entries} == {"report", "mail", "tidy"}
+        wait_until_sync(lambda: plain.zcard("bull:films:repeat") == 1)
+        assert plain.zrange("bull:films:repeat", 0, -1) == ["render"]
+        scheduler = cast("dict[str, str]", plain.hgetall("bull:films:repeat:render"))
+        assert (scheduler["pattern"], scheduler["tz"]) == ("0 0 * * *", "Europe/Berlin")
+        (made,) = cast("list[str]", plain.zrange("bull:films:delayed", 0, -1))
+        assert plain.hget(f"bull:films:{made}", "data") == '{"n":1}'
+        program.terminate()
+        program.wait()
+
+
+@clause("B-8")
+def test_b08_a_restart_keeps_the_run_of_a_schedule_that_was_missed(
+    valkey: LocalValkey, plain: Plain, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(SHOP)
+    with start(valkey, tmp_path, "shop:app") as program:
+        wait_until_sync(lambda: plain.zcard("bull:films:delayed") == 1)
+        program.terminate()
+        program.wait()
+    (made,) = cast("list[str]", plain.zrange("bull:films:delayed", 0, -1))
+    # Time on the server: its due time passes while no worker is there.
+    plain.zadd("bull:films:delayed", {made: 1})
+    with start(valkey, tmp_path, "shop:app") as program:
+        wait_until_sync(lambda: plain.zscore("bull:films:completed", made) is not None)
+        assert plain.smembers(KEYS.queues) == {"shop", "reports"}, "no queue of another name"
+        program.terminate()
+        program.wait()

@@ -24,6 +24,11 @@ def is_users(filename: str) -> bool:
     return filename.startswith("/") and not filename.startswith((_JOBWIRE, *_LIBRARIES))
 
 
+def is_jobwire_file(filename: str) -> bool:
+    """Whether the file is part of jobwire."""
+    return filename.startswith(_JOBWIRE)
+
+
 def is_jobwire(trace: TracebackType | None) -> bool:
     """Whether the exception was raised in jobwire itself, or by an import there."""
     file = ""
@@ -31,7 +36,7 @@ def is_jobwire(trace: TracebackType | None) -> bool:
         found = trace.tb_frame.f_code.co_filename
         file = file if found.startswith("<") else found
         trace = trace.tb_next
-    return file.startswith(_JOBWIRE)
+    return is_jobwire_file(file)
 
 
 def first(trace: TracebackType | None) -> TracebackType | None:

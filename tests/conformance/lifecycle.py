@@ -120,6 +120,33 @@ class LifeOfAJob:
         done = await asyncio.gather(*(work(worker) for worker in workers))
         assert sorted(one for part in done for one in part) == sorted(job_ids)
 
+    async def test_the_lease_renewer_settles_for_a_blocked_loop(self, lab: Lab) -> None:
+        """By its own socket, each outcome as the engine writes it; repeatable (J-56)."""
+        worker = await lab.worker()
+        job_ids = await submit(lab, 4, max_attempts=2)
+        leased = await worker.take(4)
+        outcomes = [Done("1"), Failed(FINAL), RetryLater(0.001, TRANSIENT), Released()]
+        renewer = worker.lease_renewer()
+        try:
+            for _ in range(2):
+                renewer.settle(list(zip(leased, outcomes, strict=True)))
+        finally:
+            renewer.close()
+        states = [await state(lab, job_id) for job_id in job_ids]
+        assert states == [State.DONE, State.FAILED, State.WAITING, State.WAITING]
+        found: dict[str, LeasedJob] = {}
+
+        async def both_taken() -> bool:
+            await lab.sweep()
+            found.update({one.job.id: one for one in await worker.take(2)})
+            return len(found) == 2
+
+        await wait_until(both_taken, "the retry to be due")
+        retried, released = (found[job_id] for job_id in job_ids[2:])
+        assert (retried.job.attempt, released.job.attempt) == (2, 1)
+        assert released.job.deliveries == (1 if worker.traits.releases_uncounted else 2)
+        await worker.settle([(one, Done("null")) for one in (retried, released)], 0)
+
     async def test_requests_are_sent_when_called(self, lab: Lab) -> None:
         """A report and the settle that follows it need no await in between."""
         worker = await lab.worker()

@@ -110,10 +110,12 @@ class Site:
         """A line for each run of a handler."""
         return self.folder / "effects"
 
-    async def submit(self, task: str, **payload: object) -> JobId:
+    async def submit(
+        self, task: str, *, timeout_s: float | None = None, **payload: object
+    ) -> JobId:
         """Submit a job."""
         body = {"effects": str(self.effects), "gate": str(self.gate), **payload}
-        answer = await self.queue.submit(JobRequest(task, json.dumps(body)))
+        answer = await self.queue.submit(JobRequest(task, json.dumps(body), timeout_s=timeout_s))
         assert isinstance(answer, Submitted), answer
         return answer.job_id
 

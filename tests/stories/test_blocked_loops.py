@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 
@@ -30,6 +31,7 @@ async def test_j56_a_loop_that_is_blocked_for_too_long_ends_the_process(
         job = await site.submit("blocks")
         assert victim.wait() == 70
         assert "the process ends" in victim.output
+        assert await site.status(other) == "queued", victim.output
         assert "time.sleep(0.01)" in victim.output, "the line that blocks"
         site.gate.touch()
         async with site.survivor():
@@ -37,6 +39,44 @@ async def test_j56_a_loop_that_is_blocked_for_too_long_ends_the_process(
         for each in (job, other):
             assert site.begun(each) == 2
             await site.check_ended_once(each)
+        await site.check_at_rest()
+
+
+@clause("J-56", "R-1")
+async def test_j56_a_job_that_blocks_the_loop_past_its_timeout_ends_as_timeout(
+    valkey: LocalValkey, tmp_path: Path
+) -> None:
+    """It took down one worker after the other. What the blocked worker holds besides: a job that
+    waits, one in a thread, and one that ended in the same turn of the loop, whose outcome is not
+    written yet."""
+    async with Site(valkey.url, tmp_path, lease_s=3.0) as site:
+        waiting, thread, ended, blocking = [
+            await site.submit(task, timeout_s=timeout_s)
+            for task, timeout_s in (
+                ("gate", None),
+                ("thread", None),
+                ("quick", None),
+                ("blocks", 1.0),
+            )
+        ]
+        victim = await site.ready()
+        assert victim.wait() == 70
+        assert "time.sleep(0.01)" in victim.output, "the line that blocks"
+        fields = await site.fields(blocking)
+        error = json.loads(fields["error"])
+        assert (fields["status"], error["code"]) == ("error", "timeout")
+        assert "time.sleep(0.01)" in fields["traceback"]
+        assert (await site.fields(ended))["result"] == str(victim.pid)
+        for each in (waiting, thread):
+            fields = await site.fields(each)
+            assert (fields["status"], fields["deliveries"]) == ("queued", "0"), fields
+        site.gate.touch()
+        async with site.survivor():
+            await site.until_all([waiting, thread], "done")
+        assert [site.begun(each) for each in (blocking, ended)] == [1, 1]
+        for each in (waiting, thread, ended):
+            await site.check_ended_once(each)
+        await site.check_ended_once(blocking, "error")
         await site.check_at_rest()
 
 

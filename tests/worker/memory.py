@@ -200,5 +200,10 @@ class MemoryLeaseRenewer:
     def heartbeat(self) -> None:
         self._server.calls["heartbeat"] += 1
 
+    def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]]) -> None:
+        self._server.check_up()
+        for leased, outcome in batch:
+            self._server.end(leased, outcome)
+
     def close(self) -> None:
         self.closed = True

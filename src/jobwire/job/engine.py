@@ -153,6 +153,11 @@ class LeaseRenewer(Protocol):
         loop is blocked stays registered. BackendUnavailable as with `renew`."""
         ...
 
+    def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]]) -> None:
+        """Settle jobs for a blocked event loop, before the process ends. BackendUnavailable as with
+        `renew`; it may be repeated."""
+        ...
+
     def close(self) -> None:
         """Close the socket. May be called twice."""
         ...

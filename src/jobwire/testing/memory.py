@@ -250,6 +250,9 @@ class _LeaseRenewer:
     def heartbeat(self) -> None:
         """Nothing to do: no other process sees this queue."""
 
+    def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]]) -> None:
+        """Nothing to do: the queue ends with the process."""
+
     def close(self) -> None:
         """Nothing to close."""
 

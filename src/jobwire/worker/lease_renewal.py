@@ -5,7 +5,9 @@ GIL longer than the lease does not: no thread of this process can act then, anot
 the job, and later writes of this worker are refused.
 
 A blocked loop must not hold the worker's other jobs without end (J-56): the renewal of a job ends
-some time after its own timeout, and a loop that is blocked for too long ends the process.
+some time after its own timeout. A handler that blocks the loop past its job's timeout, or for too
+long, ends the process. This thread then settles the job as `timeout`, so that it does not block the
+next worker, and releases the others.
 
 The thread reads the queue loops' tables of runs and passes lost leases and cancels to them. Engines
 that share a renewer are renewed in one call.
@@ -20,15 +22,19 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final, Literal, TypeVar
 
+from jobwire import user_frames
 from jobwire.job import retry
 from jobwire.job.engine import LeaseRenewer
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.ids import random_fraction
-from jobwire.job.messages import RenewAnswer, Token
+from jobwire.job.messages import LeasedJob, Outcome, Released, RenewAnswer, Token
+from jobwire.worker import outcomes
+from jobwire.worker.outcomes import Crashed, StopReason
 from jobwire.worker.queue_loop import QueueLoop
-from jobwire.worker.run import Run
+from jobwire.worker.run import Phase, Run
 from jobwire.worker.watchdog import Watchdog
 
 T = TypeVar("T")
@@ -36,6 +42,9 @@ T = TypeVar("T")
 _log: Final = logging.getLogger("jobwire.worker")
 _FAILED_BACKOFF: Final = retry.fixed(0.5, jitter=0.5)
 _BLOCKED_S: Final = 5.0
+_SHORTEST_BLOCK_S: Final = 2.0
+"""More than the watchdog's period."""
+_FRAMES: Final = 12
 _PAST_TIMEOUT_S: Final = 10.0
 """How long after its timeout a job that has not ended is still renewed."""
 _LOG_TIMEOUT_S: Final = 2.0
@@ -90,6 +99,10 @@ class LeaseRenewalThread:
         for queue_loop in queue_loops:
             self._add(queue_loop)
         self._heartbeat_s = min(each.renewer.heartbeat_s for each in self._renewals)
+        self._stands_s = max(
+            _SHORTEST_BLOCK_S, min(each.renewer.lease_s for each in self._renewals) / 6
+        )
+        """A loop that is late for that long is blocked."""
         self._stop = threading.Event()
         self._warned = False
         self._awake_s = time.monotonic()
@@ -170,17 +183,19 @@ class LeaseRenewalThread:
     def _check_loop(self) -> None:
         """Log which code blocks the event loop: no other job proceeds meanwhile. End the process if
         it stays blocked: nothing else ends such a handler, and other workers must get its jobs."""
-        blocked_s = time.monotonic() - max(self._watchdog.beat_s, self._awake_s)
-        if blocked_s >= self._max_block_s:
-            line = (
-                "the event loop has been blocked for %.0f s (worker.max_block is %.0f s): the "
-                "process ends, and its jobs go to other workers. It is at\n%s"
-            )
-            _with_timeout(lambda: _log.critical(line, blocked_s, self._max_block_s, self._stack()))
-            os._exit(_EXIT_BLOCKED)
-        if blocked_s < _BLOCKED_S:
+        now_s = time.monotonic()
+        blocked_s = now_s - max(self._watchdog.beat_s, self._awake_s)
+        if blocked_s < self._stands_s:
             self._warned = False
-        elif not self._warned:
+            return
+        blocking = self._blocking_runs()
+        overdue = [run for run in blocking if _is_overdue(run, now_s - self._stands_s)]
+        if overdue:
+            self._settle_and_exit("past the timeout of its job", blocked_s, overdue, ())
+        elif blocked_s >= self._max_block_s:
+            limit = f"for worker.max_block ({self._max_block_s:.0f} s)"
+            self._settle_and_exit(limit, blocked_s, (), blocking)
+        elif blocked_s >= _BLOCKED_S and not self._warned:
             self._warned = True
             _log.warning(
                 "the event loop has been blocked for %.0f s; write the handler as `def` or with "
@@ -188,9 +203,82 @@ class LeaseRenewalThread:
                 *(blocked_s, self._stack()),
             )
 
+    def _blocking_runs(self) -> list[Run]:
+        """The run whose coroutine the loop is in. Code in a task that a handler has started belongs
+        to no run that is known here: then all coroutines may be it."""
+        task = asyncio.current_task(self._loop)
+        running = [
+            run
+            for renewal in self._renewals
+            for queue_loop in renewal.queue_loops
+            for run in list(queue_loop.runs.values())
+            if run.task is not None and run.phase is Phase.RUNNING and not run.is_over
+        ]
+        return [run for run in running if run.task is task] or running
+
+    def _settle_and_exit(
+        self, why: str, blocked_s: float, overdue: Sequence[Run], left: Sequence[Run]
+    ) -> None:
+        """Settle `overdue` as timed out, release all others but those `left` to the expiry of their
+        leases, and end the process. If the server does not answer, the next check tries again."""
+        stack = self._stack()
+        answered = [
+            renewal.attempt("jobs of a blocked loop were not settled", settle)
+            for renewal in self._renewals
+            for settle in [partial(_settle, renewal, overdue, left, stack)]
+        ]
+        if not all(answered) and blocked_s < self._max_block_s:
+            return
+        line = (
+            "the event loop has been blocked for %.0f s, %s: the process ends, and its jobs go to "
+            "other workers. timed_out=%s. It is at\n%s"
+        )
+        jobs = ",".join(run.leased.job.id for run in overdue) or "none"
+        _with_timeout(lambda: _log.critical(line, blocked_s, why, jobs, stack))
+        os._exit(_EXIT_BLOCKED)
+
     def _stack(self) -> str:
+        """Where the loop is, from the handler's first frame on."""
         frame = sys._current_frames().get(self._loop_thread)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-        return "".join(traceback.format_stack(frame)[-3:]) if frame else ""
+        frames = traceback.extract_stack(frame) if frame else traceback.StackSummary()
+        first = 0
+        for at, each in enumerate(frames):
+            if user_frames.is_jobwire_file(each.filename):
+                first = at + 1
+        return "".join(traceback.StackSummary.from_list(frames[first:][-_FRAMES:]).format())
+
+
+def _settle(
+    renewal: _Renewal, overdue: Sequence[Run], left: Sequence[Run], stack: str
+) -> Literal[True]:
+    batch: list[tuple[LeasedJob, Outcome]] = []
+    for queue_loop in renewal.queue_loops:
+        decided = dict(queue_loop.send_queue.unsent_outcomes())
+        for run in list(queue_loop.runs.values()):
+            if run.is_over:
+                # Of one without an outcome here, the outcome was sent and its answer is awaited.
+                outcome = decided.get(run)
+            else:
+                outcome = _timeout(run, stack) if run in overdue else Released()
+            if outcome is not None and run not in left:
+                batch.append((run.leased, outcome))
+    renewal.renewer.settle(batch)
+    return True
+
+
+def _timeout(run: Run, stack: str) -> Outcome | None:
+    partial_json = ""
+    if run.context is not None:
+        partial_json = outcomes.partial_json(run.context.partial)
+    policy = run.handler.attempt_policy(run.leased)
+    ending = Crashed("", f"The handler blocked the event loop at\n{stack}")
+    return outcomes.outcome(ending, StopReason.TIMEOUT, policy, partial_json, random_fraction())
+
+
+def _is_overdue(run: Run, now_s: float) -> bool:
+    timeout_s = run.handler.timeout_of(run.leased)
+    began_s = run.timeout_from_s
+    return timeout_s is not None and began_s is not None and now_s >= began_s + timeout_s
 
 
 def _is_renewable(run: Run, now_s: float) -> bool:

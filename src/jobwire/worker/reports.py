@@ -362,6 +362,10 @@ class SendQueue:
         batch, self._outcomes = self._outcomes[:limit], self._outcomes[limit:]
         return batch
 
+    def unsent_outcomes(self) -> OutcomeBatch:
+        """All outcomes that wait; for the lease renewal thread while the loop is blocked."""
+        return [*self._outcomes, *self._held_back.items()]
+
     def requeue(self, batch: OutcomeBatch) -> None:
         """These outcomes were not written: they go first next time."""
         self._outcomes[:0] = batch

@@ -66,6 +66,8 @@ class Run:
     stop: StopReason | None = None
     is_over: bool = False
     context: Context[Any] | None = None
+    task: "asyncio.Task[Any] | None" = None
+    """The task in which its coroutine runs; read by the lease renewal thread."""
     interrupt: Callable[[], object] | None = None
     """Asks the code to stop; None if it cannot be interrupted."""
     kill: Callable[[], object] | None = None

@@ -127,6 +127,7 @@ class Runner:
                 run.owner.renew_first(run)
                 continue
             run.phase = _RUNNING
+            run.task = task
             bind_only({"job_id": run.leased.job.id})
             clean = copy_context()
             try:

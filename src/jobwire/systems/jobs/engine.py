@@ -111,8 +111,7 @@ class StreamsEngine:
         self.consumer = consumer or new_consumer()
         self._connection = connection
         self._declared = (self.keys.queue,)
-        limits = (self.settings.job_ttl_s, self.settings.max_events)
-        self._head: tuple[Arg, ...] = (*limits, self.consumer)
+        self._head = settle_args.head(self.settings, self.consumer)
         self._tasks: tuple[Arg, ...] = ()
         grace_ms = round(self.settings.unknown_task_grace_s * 1000)
         self._unknown = (

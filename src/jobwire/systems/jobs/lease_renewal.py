@@ -8,7 +8,8 @@ renews only leases that this worker still holds.
 from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
-from jobwire.job.messages import LeasedJob, RenewAnswer
+from jobwire.job.messages import LeasedJob, Outcome, RenewAnswer
+from jobwire.systems.jobs import settle_args
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, StreamsKeys
 from jobwire.systems.jobs.own_registration import OwnRegistration
 from jobwire.systems.jobs.replies import backend_unavailable
@@ -35,6 +36,7 @@ class StreamsLeaseRenewer:
         self.lease_s = settings.lease_s
         self.period_s = settings.lease_s / 3
         self.heartbeat_s = settings.heartbeat_s
+        self._settings = settings
         self._consumer = consumer
         self._registration = registration
         self._declared = (StreamsKeys(settings.key_prefix).queue,)
@@ -54,6 +56,12 @@ class StreamsLeaseRenewer:
         if self._registration.is_late:
             self._run(_HEARTBEAT, self._registration.arguments())
             self._registration.written()
+
+    def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]]) -> None:
+        """Settle them as the engine does; the scripts check the leases."""
+        head = settle_args.head(self._settings, self._consumer)
+        for verb, _, args in settle_args.calls(batch, self._settings, _BATCH):
+            self._run(verb, [*head, *args])
 
     def close(self) -> None:
         self._socket.close()

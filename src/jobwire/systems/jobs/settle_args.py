@@ -63,6 +63,11 @@ _UNWRITABLE: Final = Failed(JobError(Code.HANDLER_ERROR, "the handler's outcome 
 Call = tuple[Script, list[int], list[Arg]]
 
 
+def head(settings: StreamsSettings, consumer: str) -> tuple[Arg, ...]:
+    """The first arguments of every script of a worker."""
+    return (settings.job_ttl_s, settings.max_events, consumer)
+
+
 def calls(
     batch: Sequence[tuple[LeasedJob, Outcome]], settings: StreamsSettings, limit: int
 ) -> Iterator[Call]:

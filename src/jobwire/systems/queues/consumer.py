@@ -27,13 +27,12 @@ from jobwire.systems.queues.contract import (
     KEEP_MESSAGES,
     MAX_MESSAGE,
     Keys,
-    Opt,
     Refusal,
 )
 from jobwire.systems.queues.scheduler_iterations import Unreadable, next_iteration
 from jobwire.systems.queues.scripts import script
 from jobwire.systems.queues.settings import BullSettings
-from jobwire.systems.queues.settle_args import End, Failure, failure_fields
+from jobwire.systems.queues.settle_args import End, Failure
 from jobwire.valkey import Arg, Connection, Reply, ServerError
 
 _log = logging.getLogger("jobwire.bullmq")
@@ -124,17 +123,14 @@ class BullConsumer:
 
     def retry(self, job: Job, token: str, failure: Failure) -> Awaitable[Settled | Refusal]:
         """End a failed attempt and requeue the job."""
-        lifo = int(job.opts.get(Opt.LIFO) is True)
-        fields = failure_fields(job, failure)
-        return self._left(self._run("retry", job.id, token, lifo, *fields))
+        return self._left(self._run("retry", *settle_args.retried(job, token, failure)))
 
     def delay(
         self, job: Job, token: str, delay_ms: int, failure: Failure | None = None
     ) -> Awaitable[Settled | Refusal]:
         """End an attempt and run the job later. It counts as an attempt where it failed."""
-        fields = failure_fields(job, failure) if failure else ()
-        counts = int(failure is not None)
-        return self._left(self._run("delay", job.id, token, delay_ms, counts, *fields))
+        args = settle_args.delayed(job, token, delay_ms, failure)
+        return self._left(self._run("delay", *args))
 
     def release(self, job_id: str, token: str) -> Awaitable[Settled | Refusal]:
         """Requeue the job unfinished, as the next one to start."""

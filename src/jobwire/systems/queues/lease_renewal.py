@@ -7,9 +7,10 @@ blocking socket of its own, so a handler that blocks the event loop keeps its lo
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
-from jobwire.job.messages import LeasedJob, RenewAnswer
+from jobwire.job.messages import LeasedJob, Outcome, RenewAnswer
 from jobwire.systems.queues.clock import NowMs, system_now_ms
 from jobwire.systems.queues.contract import CANCELED, Keys
+from jobwire.systems.queues.leased_jobs import settle_call
 from jobwire.systems.queues.replies import raises_unavailable
 from jobwire.systems.queues.scripts import script
 from jobwire.systems.queues.settings import BullSettings
@@ -55,6 +56,16 @@ class BullLeaseRenewer:
 
     def heartbeat(self) -> None:
         """Nothing to do: a worker is known by its connections."""
+
+    def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]]) -> None:
+        """Settle them as the engine does; the scripts check the locks."""
+        settings = self._settings
+        with raises_unavailable():
+            for leased, outcome in batch:
+                verb, args = settle_call(leased, outcome, settings.metrics_points)
+                keys = (Keys(leased.job.source, settings.prefix).meta,)
+                head = (self._now_ms(), int(settings.extras))
+                self._socket.run(script(verb), keys, (*head, *args))
 
     def close(self) -> None:
         self._socket.close()

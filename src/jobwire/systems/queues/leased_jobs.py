@@ -18,6 +18,7 @@ from jobwire.job.messages import (
     LeasedJob,
     Outcome,
     Policy,
+    RetryLater,
     Token,
 )
 from jobwire.job.retry import Backoff
@@ -25,6 +26,7 @@ from jobwire.systems.queues import settle_args
 from jobwire.systems.queues.codec import Job, number_of
 from jobwire.systems.queues.contract import CANCELED, Opt
 from jobwire.systems.queues.settle_args import End, Failure
+from jobwire.valkey import Arg
 
 _log = logging.getLogger("jobwire.bullmq")
 _LONGEST_BACKOFF_S: Final = 10 * 365 * 86_400.0
@@ -96,6 +98,20 @@ def failure_of(error: JobError) -> Failure:
     if error.cause_type:
         reason = f"{error.cause_type}: {error.cause_text}" if error.cause_text else error.cause_type
     return Failure(reason, error.detail)
+
+
+def settle_call(leased: LeasedJob, outcome: Outcome, metrics_points: int) -> tuple[str, list[Arg]]:
+    """The script that settles one job, and its arguments, for a process that ends: what would wait
+    for children or for a limit is released instead."""
+    job, token = cast(Job, leased.wire), leased.token
+    if (end := end_of(leased, outcome)) is not None:
+        return "settle", [metrics_points, *end]
+    if isinstance(outcome, RetryLater):
+        failure, delay_ms = failure_of(outcome.error), round(outcome.after_s * 1000)
+        if delay_ms > 0:
+            return "delay", [*settle_args.delayed(job, token, delay_ms, failure)]
+        return "retry", [*settle_args.retried(job, token, failure)]
+    return "release", [job.id, token]
 
 
 def end_of(leased: LeasedJob, outcome: Outcome) -> End | None:

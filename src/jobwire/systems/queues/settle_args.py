@@ -47,6 +47,18 @@ def failed(job: Job, token: str, failure: Failure, keep: KeepRule | None = None)
     return (job.id, token, _FAILED, reason, job.attempts, *rule, len(fields), *fields)
 
 
+def retried(job: Job, token: str, failure: Failure) -> Sequence[Arg]:
+    """For the script `retry`: the attempt failed, and the job is requeued."""
+    lifo = int(job.opts.get(Opt.LIFO) is True)
+    return (job.id, token, lifo, *failure_fields(job, failure))
+
+
+def delayed(job: Job, token: str, delay_ms: int, failure: Failure | None = None) -> Sequence[Arg]:
+    """For the script `delay`: the job runs again later. It counts as an attempt if it failed."""
+    fields = failure_fields(job, failure) if failure else ()
+    return (job.id, token, delay_ms, int(failure is not None), *fields)
+
+
 def parts(ends: Sequence[End], most: int) -> Iterator[slice]:
     """Which of them go together into one script: at most so many, and not too much text."""
     first = characters = 0

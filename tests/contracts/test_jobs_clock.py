@@ -14,8 +14,10 @@ import pytest_asyncio
 from jobwire.job.messages import Done, JobId
 from jobwire.local import LocalValkey
 from jobwire.maintenance import Maintenance
+from jobwire.systems.jobs.contract import Counter
 from jobwire.systems.jobs.cron_store import StreamsCronStore
 from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.stats import LastHour
 from jobwire.valkey import Connection
 from jobwire.worker.scheduler import CronEntry, Scheduler
 from tests.fleet.cron_app import EverySecond
@@ -143,6 +145,30 @@ async def test_j39_foreign_jobs_of_an_emptied_server_whose_clock_is_set_back_are
         found = await lab.maintain("index_foreign") + await lab.maintain("index_foreign")
         assert found == 1
         assert raw.members("jobs:open") == ["after"]
+
+
+@clause("O-11")
+async def test_o11_an_emptied_server_has_no_minutes_of_before(
+    clock: ServerClock, clocked: tuple[Connection, Raw]
+) -> None:
+    """A gateway remembers minutes that have ended; the server is emptied between two of them."""
+    connection, raw = clocked
+    async with StreamsLab(connection) as lab:
+        hour = LastHour(connection, lab.keys)
+
+        async def submitted_in_next_minute() -> int:
+            minute = raw.now_ms() // 60_000
+            clock.jump(60)
+            await wait_until(lambda: raw.now_ms() // 60_000 > minute, "the next minute")
+            return sum(each.count(Counter.SUBMISSIONS) for each in await hour.read())
+
+        await lab.submit()
+        assert await submitted_in_next_minute() == 1
+        assert await submitted_in_next_minute() == 1
+        raw.call("FLUSHALL")
+        assert await submitted_in_next_minute() == 0
+        await lab.submit()
+        assert await submitted_in_next_minute() == 1
 
 
 @clause("J-52")

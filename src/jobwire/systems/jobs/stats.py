@@ -66,8 +66,15 @@ class LastHour:
         return [*self._ended.values(), _read_minute(last * 60_000, counters)]
 
     async def _read_ended(self, last: int, stored: int) -> None:
+        ended = await self._minutes_before(last, self._ended if last != self._last else {})
         # Another number of the same minutes: another server, or an emptied one.
-        known = self._ended if last != self._last else {}
+        if sum(map(_has_counters, ended.values())) != stored:
+            ended = await self._minutes_before(last, {})
+        self._ended, self._last, self._stored = ended, last, stored
+
+    async def _minutes_before(
+        self, last: int, known: Mapping[int, MinuteStats]
+    ) -> dict[int, MinuteStats]:
         minutes = range(last - MINUTES + 1, last)
         missing = [minute for minute in minutes if minute not in known]
         calls = [self._connection.call("HGETALL", self._keys.stats(minute)) for minute in missing]
@@ -75,10 +82,11 @@ class LastHour:
             minute: _read_minute(minute * 60_000, cast("dict[str, str]", reply))
             for minute, reply in zip(missing, await collect(calls), strict=True)
         }
-        self._ended = {minute: read.get(minute) or known[minute] for minute in minutes}
-        self._last = last
-        # What was known before is compared with the server once more, by the next reading.
-        self._stored = sum(1 for each in self._ended.values() if each.counts) if known else stored
+        return {minute: read.get(minute) or known[minute] for minute in minutes}
+
+
+def _has_counters(minute: MinuteStats) -> bool:
+    return bool(minute.counts or minute.latency or minute.duration)
 
 
 def _read_minute(start_ms: int, fields: Mapping[str, str]) -> MinuteStats:

@@ -19,6 +19,7 @@ import re
 import socket
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Final, Self, TypeVar
 
@@ -94,6 +95,7 @@ class Proxy:
         self.accepted = 0
         self._holds: list[Hold] = []
         self._links: set[_Link] = set()
+        self._writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
         self._refusing = False
         self._reading = asyncio.Event()
         self._reading.set()
@@ -264,6 +266,7 @@ class Proxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         if self._refusing:
             _reset(writer)
             return
@@ -273,6 +276,7 @@ class Proxy:
         except OSError:
             _reset(writer)
             return
+        self._writers.add(upstream[1])
         link = _Link(self, (reader, writer), upstream)
         self._links.add(link)
         try:
@@ -282,12 +286,23 @@ class Proxy:
 
     async def _close(self) -> None:
         assert self._server is not None
+        self._refusing = True
+        for listening in self._server.sockets:
+            self._loop.remove_reader(listening.fileno())
+        # asyncio leaves a socket that is being accepted to the garbage collector if its server is
+        # closed, or its task canceled, before the first step of that task.
+        await _turns()
         self._server.close()
-        await self._cut_all()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for writer in self._writers:
+                _reset(writer)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await _turns()
+        for writer in self._writers:
+            _reset(writer)
+        await _turns()
 
     async def _cut_all(self) -> None:
         for link in list(self._links):
@@ -399,6 +414,11 @@ class _Link:
 def matches(match: Match, command: Command) -> bool:
     """Whether a command fits a name ("HSET") or a condition."""
     return command.name == match.upper() if isinstance(match, str) else match(command)
+
+
+async def _turns() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 import ssl
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -253,3 +255,21 @@ def test_bytes_that_are_no_command_pass_unchanged() -> None:
     reader = CommandReader()
     assert [each.raw for each in reader.feed(b"PING\r\n")] == [b"PING\r\n"]
     assert [each.raw for each in reader.feed(PING)] == [PING]
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_proxy_that_stops_among_new_connections_leaves_no_socket_open(
+    valkey: LocalValkey, tls: bool
+) -> None:
+    """Clients dial while it stops: each connection is closed, whatever had become of it by then."""
+    with warnings.catch_warnings(record=True) as left_open:
+        warnings.simplefilter("always", ResourceWarning)
+        for _ in range(20):
+            with contextlib.ExitStack() as clients, Proxy(valkey.port, tls=tls) as proxy:
+                for _ in range(10):
+                    client = clients.enter_context(socket.socket())
+                    client.setblocking(False)
+                    with contextlib.suppress(BlockingIOError):
+                        client.connect(("127.0.0.1", proxy.port))
+        gc.collect()
+    assert [str(each.message) for each in left_open] == []

@@ -18,6 +18,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, cast
 
 import pytest
@@ -34,6 +35,8 @@ COSTLY: Final = frozenset({"_lab", "browser", "cog_url", "moto", "postgres", "se
 BROWSER: Final = "browser"
 PER_CORE: Final = 3
 AT_MOST: Final = 24
+_GROUPS: Final = "jobwire_groups"
+_FOLDER: Final = pytest.StashKey[Path]()
 
 
 def number_of_workers(cores: int | None, wanted: str | None) -> int:
@@ -41,40 +44,35 @@ def number_of_workers(cores: int | None, wanted: str | None) -> int:
     return int(wanted) if wanted else min(PER_CORE * (cores or 1), AT_MOST)
 
 
-def without_group(node_id: str) -> str:
-    """Return the id of a test as pytest takes it: xdist appends the group."""
-    name, at, _ = node_id.rpartition("@")
-    return name if at and len(name) > node_id.rfind("]") else node_id
-
-
 def known_durations() -> dict[str, float]:
     """Return the seconds of the long tests."""
     return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
 
 
-def units(node_ids: Iterable[str], durations: Mapping[str, float]) -> list[list[str]]:
+def units(
+    tests: Iterable[str], groups: Mapping[str, str], durations: Mapping[str, float]
+) -> list[list[str]]:
     """Return the tests in the portions and in the order in which processes get them."""
-    groups: defaultdict[str, list[str]] = defaultdict(list)
+    grouped: defaultdict[str, list[str]] = defaultdict(list)
     files: defaultdict[str, list[list[str]]] = defaultdict(list)
-    for node_id in node_ids:
-        name = without_group(node_id)
-        portions = files[name.partition("::")[0]]
-        if group := node_id.removeprefix(name):
-            groups[group].append(node_id)
-        elif durations.get(name, UNKNOWN_S) >= UNIT_S:
-            portions.insert(0, [node_id])
-        elif portions and _seconds([*portions[-1], node_id], durations) <= UNIT_S:
-            portions[-1].append(node_id)
+    for test in tests:
+        portions = files[test.partition("::")[0]]
+        if test in groups:
+            grouped[groups[test]].append(test)
+        elif durations.get(test, UNKNOWN_S) >= UNIT_S:
+            portions.insert(0, [test])
+        elif portions and _seconds([*portions[-1], test], durations) <= UNIT_S:
+            portions[-1].append(test)
         else:
-            portions.append([node_id])
-    found = [*groups.values(), *(portion for portions in files.values() for portion in portions)]
+            portions.append([test])
+    found = [*grouped.values(), *(portion for portions in files.values() for portion in portions)]
     return sorted(found, key=lambda portion: -_seconds(portion, durations, unknown_s=0.0))
 
 
 def _seconds(
     portion: Sequence[str], durations: Mapping[str, float], unknown_s: float = UNKNOWN_S
 ) -> float:
-    return sum(durations.get(without_group(node_id), unknown_s) for node_id in portion)
+    return sum(durations.get(test, unknown_s) for test in portion)
 
 
 class LongestFirst(LoadScopeScheduling):
@@ -82,11 +80,13 @@ class LongestFirst(LoadScopeScheduling):
 
     def schedule(self) -> None:
         if self.collection is None:
-            collected = next(iter(self.registered_collections.values()))
+            node, collected = next(iter(self.registered_collections.items()))
+            file = cast("dict[str, str]", node.workerinput)[_GROUPS]
+            groups = json.loads(Path(file).read_text())
             self._rank = {
-                node_id: rank
-                for rank, portion in enumerate(units(collected, known_durations()))
-                for node_id in portion
+                test: rank
+                for rank, portion in enumerate(units(collected, groups, known_durations()))
+                for test in portion
             }
         super().schedule()
 
@@ -108,7 +108,7 @@ class Runs:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         ran = self._ran[getattr(report, "worker_id", "")]
-        name = without_group(report.nodeid)
+        name = report.nodeid
         self._seconds[name] += report.duration
         if report.when == "setup":
             ran.append(name)
@@ -140,6 +140,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.option.loadgroup = False  # see `pytest_collection_finish`
     for item in items:
         # A start of the browser costs ten seconds of CPU: tests outside of the page share one.
         is_in_group = item.get_closest_marker("xdist_group") is not None
@@ -155,6 +156,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _has_costly_fixture(item: pytest.Item) -> bool:
     return isinstance(item, pytest.Function) and not COSTLY.isdisjoint(item.fixturenames)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    config: pytest.Config = node.config
+    if _FOLDER not in config.stash:
+        folder = TemporaryDirectory()
+        config.add_cleanup(folder.cleanup)
+        config.stash[_FOLDER] = Path(folder.name)
+    node.workerinput[_GROUPS] = str(config.stash[_FOLDER] / "groups.json")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Write the group of each test for the process that distributes them.
+
+    xdist appends it to the tests' ids, which pytest 9 does not allow.
+    """
+    if file := getattr(session.config, "workerinput", {}).get(_GROUPS):
+        marks = ((item.nodeid, item.get_closest_marker("xdist_group")) for item in session.items)
+        written = Path(f"{file}.{os.getpid()}")
+        written.write_text(json.dumps({name: mark.args[0] for name, mark in marks if mark}))
+        written.replace(file)
 
 
 def pytest_configure(config: pytest.Config) -> None:

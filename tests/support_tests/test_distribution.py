@@ -8,9 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.support.distribution import number_of_workers, units, without_group
+from tests.support.distribution import number_of_workers, units
 from tests.support.program import ROOT
 from tools.rerun_failed import preceding
 
@@ -24,19 +22,6 @@ def test_three_processes_a_core_unless_told_otherwise() -> None:
     assert number_of_workers(96, None) == 24
 
 
-@pytest.mark.parametrize(
-    ("given", "known"),
-    [
-        (f"{FILE}::test_b", f"{FILE}::test_b"),
-        (f"{FILE}::test_b@group", f"{FILE}::test_b"),
-        (f"{FILE}::test_b[x@y]", f"{FILE}::test_b[x@y]"),
-        (f"{FILE}::test_b[x@y]@group", f"{FILE}::test_b[x@y]"),
-    ],
-)
-def test_a_group_is_no_part_of_a_tests_id(given: str, known: str) -> None:
-    assert without_group(given) == known
-
-
 def test_units_are_long_ones_first_then_files_in_their_order() -> None:
     durations = {f"{FILE}::long": 30.0, f"{FILE}::some": 2.0, "tests/test_g.py::one": 9.0}
     collected = [
@@ -44,13 +29,14 @@ def test_units_are_long_ones_first_then_files_in_their_order() -> None:
         f"{FILE}::short",
         f"{FILE}::long",
         f"{FILE}::some",
-        "tests/test_g.py::one@g",
-        "tests/test_h.py::two@g",
+        "tests/test_g.py::one",
+        "tests/test_h.py::two",
         "tests/test_b.py::one",
     ]
-    assert units(collected, durations) == [
+    groups = {"tests/test_g.py::one": "g", "tests/test_h.py::two": "g"}
+    assert units(collected, groups, durations) == [
         [f"{FILE}::long"],
-        ["tests/test_g.py::one@g", "tests/test_h.py::two@g"],
+        ["tests/test_g.py::one", "tests/test_h.py::two"],
         [f"{FILE}::short", f"{FILE}::some"],
         ["tests/test_z.py::one"],
         ["tests/test_b.py::one"],
@@ -59,7 +45,7 @@ def test_units_are_long_ones_first_then_files_in_their_order() -> None:
 
 def test_a_file_of_many_seconds_has_several_units() -> None:
     names = [f"{FILE}::test_{number}" for number in range(6)]
-    assert units(names, dict.fromkeys(names, 3.0)) == [names[:2], names[2:4], names[4:]]
+    assert units(names, {}, dict.fromkeys(names, 3.0)) == [names[:2], names[2:4], names[4:]]
 
 
 def test_tests_before_a_failed_one_are_repeated_up_to_a_limit() -> None:
@@ -69,9 +55,12 @@ def test_tests_before_a_failed_one_are_repeated_up_to_a_limit() -> None:
     assert preceding(ran, {}, 6.0) == ran
 
 
-ORDER = """
+IMPORTS = """
+import os
 import pytest
+"""
 
+ORDER = """
 seen = []
 
 def test_first():
@@ -79,29 +68,38 @@ def test_first():
 
 def test_second():
     assert not seen
+"""
 
+GROUPED = """
 @pytest.mark.xdist_group("g")
-def test_grouped():
-    pass
+@pytest.mark.parametrize("n", ["[1]", "x@y"])
+def test_grouped(n):
+    with open(os.environ["RAN"], "a") as ran:
+        print(os.environ["PYTEST_XDIST_WORKER"], file=ran)
 """
 
 
 def test_groups_run_in_one_process_and_the_tests_before_a_failure_are_kept(tmp_path: Path) -> None:
     """A fault that depends on the order is found again by what is on record."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.support.distribution"]\n')
-    (tmp_path / "test_order.py").write_text(ORDER)
+    (tmp_path / "test_order.py").write_text(IMPORTS + ORDER + GROUPED)
+    (tmp_path / "test_other.py").write_text(IMPORTS + GROUPED)
+    ran = tmp_path / "ran.txt"
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     inner = ["-n2", "--dist=loadgroup", "-p", "no:schemathesis", "--randomly-dont-reorganize"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *inner, "--randomly-seed=7"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RAN": str(ran)},
         capture_output=True,
         text=True,
         timeout=110,
         check=False,
     )
-    assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert "1 failed, 5 passed" in done.stdout, done.stdout + done.stderr
+    processes = ran.read_text().split()
+    assert len(processes) == 4
+    assert len(set(processes)) == 1
     record = json.loads((tmp_path / ".pytest_cache/v/jobwire/failed").read_text())
     failed = {"test_order.py::test_second": ["test_order.py::test_first"]}
     assert record == {"seed": 7, "failed": failed}

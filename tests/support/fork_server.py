@@ -48,6 +48,9 @@ _MODULES: Final = (
     "uvloop",
 )
 
+used_cpu_s: Final[list[float]] = []
+"""Of each program that has ended: it is no child of the process that counts (`seconds`)."""
+
 
 class ForkServer:
     """The process that forks, as seen by the tests."""
@@ -98,15 +101,17 @@ class ForkedProgram:
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._code: int | None = None
-        self.pid: Final = self._number()
+        self.pid: Final = int(self._answer()[0])
 
     def exit_code(self) -> int | None:
         return self.wait(0)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         if self._code is None and select.select([self._line], [], [], timeout_s)[0]:
-            self._code = self._number()
+            code, cpu_s = self._answer()
+            self._code = int(code)
             self._line.close()
+            used_cpu_s.append(float(cpu_s))
         return self._code
 
     def send(self, signum: signal.Signals) -> None:
@@ -120,11 +125,11 @@ class ForkedProgram:
         assert code is not None
         return code
 
-    def _number(self) -> int:
-        text = self._line.recv(16)
+    def _answer(self) -> list[bytes]:
+        text = self._line.recv(64)
         if not text:
             raise RuntimeError("the fork server has ended; its error is in the test's stderr")
-        return int(text)
+        return text.split()
 
 
 def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
@@ -206,11 +211,12 @@ def _receive(requests: socket.socket) -> _Request | None:
 
 def _report_ends(lines: dict[int, socket.socket]) -> None:
     while lines:
-        pid, status = os.waitpid(-1, os.WNOHANG)
+        pid, status, used = os.wait4(-1, os.WNOHANG)
         if pid == 0:
             return
         with lines.pop(pid) as line, contextlib.suppress(BrokenPipeError):
-            line.send(b"%d" % os.waitstatus_to_exitcode(status))
+            code, cpu_s = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+            line.send(b"%d %.3f" % (code, cpu_s))
 
 
 def _become(request: _Request) -> None:

@@ -14,6 +14,8 @@ from typing import Final, cast
 
 import pytest
 
+from tests.support.fork_server import used_cpu_s as forked_cpu_s
+
 PLATFORM: Final = "platform"
 _CPU_S: Final = "cpu_s"
 # The beginning of a test's path → its system; the first that fits. All others are the platform's.
@@ -58,9 +60,9 @@ def table(
 
 
 def _used_cpu_s() -> float:
-    """The CPU of this process and of its children that have ended."""
+    """The CPU of this process, and of its children and forked programs that have ended."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + sum(forked_cpu_s)
 
 
 class Seconds:

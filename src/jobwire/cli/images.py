@@ -41,6 +41,13 @@ def command() -> None:
     help="What to hide; `none` hides nothing.",
 )
 @click.option(
+    "--sensitivity",
+    type=click.Choice(["balanced", "strict"]),
+    default="balanced",
+    show_default=True,
+    help="How hard to look for faces; strict finds more, for several times the CPU.",
+)
+@click.option(
     "--fill",
     type=click.Choice(["surroundings", "grey"]),
     default="surroundings",
@@ -62,6 +69,7 @@ def process(
     target: str,
     show: bool,
     detect: tuple[str, ...],
+    sensitivity: Literal["balanced", "strict"],
     fill: Literal["surroundings", "grey"],
     size: int,
     quality: int,
@@ -90,6 +98,7 @@ def process(
         detect = ()
     chosen = PhotoOptions(
         detect=detect,
+        sensitivity=sensitivity,
         fill=fill,
         long_side=size,
         quality=quality,

@@ -10,7 +10,7 @@ import numpy as np
 
 from jobwire.handlers.photo.encode import webp, write_private
 from jobwire.handlers.photo.options import PhotoOptions
-from jobwire.handlers.photo.picture import Picture, Pixels, on_white
+from jobwire.handlers.photo.picture import Picture, Pixels, on_grey
 from jobwire.handlers.photo.results import Area
 
 _GAP: Final = 8
@@ -19,7 +19,7 @@ _LINE: Final = np.array((255, 40, 40), np.uint8)
 
 def write_comparison(before: Picture, after: Picture, options: PhotoOptions, target: Path) -> None:
     """Write both into one WebP file."""
-    left, right = on_white(before.pixels).copy(), on_white(after.pixels)
+    left, right = on_grey(before.pixels, 255).copy(), on_grey(after.pixels, 255)
     for area in after.areas:
         _outline(left, area)
     gap = np.full((before.height, _GAP, 3), 255, np.uint8)

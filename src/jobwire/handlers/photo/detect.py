@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from jobwire.handlers.photo.detectors import Detector
 from jobwire.handlers.photo.options import PhotoOptions
-from jobwire.handlers.photo.picture import Picture, Pixels, on_white
+from jobwire.handlers.photo.picture import Picture, Pixels, on_grey
 from jobwire.handlers.photo.results import Area
 
 
@@ -19,6 +19,8 @@ def detect(picture: Picture, options: PhotoOptions, detectors: Mapping[str, Dete
 
 
 def _views(pixels: Pixels) -> list[Pixels]:
-    """The picture as others will see it. With alpha there are two views: on white, and the bare
-    colours, which a program that ignores alpha shows."""
-    return [pixels] if pixels.shape[2] == 3 else [on_white(pixels), pixels[:, :, :3]]
+    """The picture as others will see it. With alpha there are three views: on white, on black, and
+    the bare colours, which a program that ignores alpha shows."""
+    if pixels.shape[2] == 3:
+        return [pixels]
+    return [on_grey(pixels, 255), on_grey(pixels, 0), pixels[:, :, :3]]

@@ -16,7 +16,7 @@ from jobwire.handlers.photo.options import PhotoOptions
 from jobwire.handlers.photo.picture import Mask, Picture, Pixels
 from jobwire.handlers.photo.results import Area
 
-PADDING: Final = 0.15
+PADDING: Final = 0.3
 """Of the area's width and height, on each side."""
 _RING: Final = 0.25
 """Of the padded area's longer side: how far around it colours are taken from."""

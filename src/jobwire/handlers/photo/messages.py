@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from jobwire.handlers.photo.errors import ErrorCode
-from jobwire.handlers.photo.options import PhotoOptions
+from jobwire.handlers.photo.options import PhotoOptions, Sensitivity
 from jobwire.handlers.photo.results import Photo, Step
 
 END: Final = b"\n"
@@ -23,6 +23,7 @@ class StartWorker(msgspec.Struct, frozen=True):
     """The first line to a worker."""
 
     detect: tuple[str, ...]
+    sensitivity: Sensitivity
     memory_mb: int
     cpu_limit_s: int
 

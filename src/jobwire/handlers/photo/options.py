@@ -11,6 +11,7 @@ BYTES_PER_PIXEL: Final = 4
 """What a decoded pixel is counted as."""
 
 Fill = Literal["surroundings", "grey"]
+Sensitivity = Literal["balanced", "strict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,8 @@ class PhotoOptions:
 
     detect: tuple[str, ...] = ("faces",)
     """Detectors by name, or as `package.module:factory`. Empty: nothing is hidden."""
+    sensitivity: Sensitivity = "balanced"
+    """How hard the detector `faces` looks; `strict` finds more, for several times the CPU."""
     fill: Fill = "surroundings"
     """What a hidden area is filled with."""
     long_side: int = 1920

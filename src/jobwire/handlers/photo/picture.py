@@ -13,12 +13,12 @@ Pixels = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 
 
-def on_white(pixels: Pixels) -> Pixels:
-    """The pixels without alpha, as a viewer shows them on white."""
+def on_grey(pixels: Pixels, grey: int) -> Pixels:
+    """The pixels without alpha, as a viewer shows them on a grey: 255 is white."""
     if pixels.shape[2] == 3:
         return pixels
     alpha = pixels[:, :, 3:].astype(np.float32) / 255
-    return (pixels[:, :, :3] * alpha + 255 * (1 - alpha)).round().astype(np.uint8)
+    return (pixels[:, :, :3] * alpha + grey * (1 - alpha)).round().astype(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,9 +89,13 @@ class PhotoPool:
         on_step: Callable[[Step], None] = _ignore,
         comparison: Path | None = None,
     ) -> Photo:
-        """Write `target` from `source`. `options` may differ from the pool's but in `detect`."""
+        """Write `target` from `source`. `options` may differ from the pool's, but not in `detect`
+        and `sensitivity`."""
         chosen = options or self._options
-        if chosen.detect != self._options.detect:
+        if (chosen.detect, chosen.sensitivity) != (
+            self._options.detect,
+            self._options.sensitivity,
+        ):
             raise ValueError("the detectors are chosen when the pool is made")
         _check(self._limits, chosen)
         shown = None if comparison is None else _path(comparison)
@@ -150,7 +154,7 @@ class PhotoPool:
         self._idle.clear()
 
     async def _start(self) -> WorkerProcess:
-        return await WorkerProcess.start(self._limits, self._options.detect)
+        return await WorkerProcess.start(self._limits, self._options)
 
 
 def _check(limits: PoolLimits, options: PhotoOptions) -> None:

@@ -29,7 +29,7 @@ from jobwire.handlers.photo.messages import (
     WorkerNotReady,
     WorkerReady,
 )
-from jobwire.handlers.photo.options import PoolLimits
+from jobwire.handlers.photo.options import PhotoOptions, PoolLimits
 from jobwire.handlers.photo.results import ORDER, Photo, Step
 from jobwire.spawn import ChildProcess, environment_without_secrets, spawn
 
@@ -66,7 +66,7 @@ class WorkerProcess:
         self._photos = 0
 
     @classmethod
-    async def start(cls, limits: PoolLimits, detect: tuple[str, ...]) -> "WorkerProcess":
+    async def start(cls, limits: PoolLimits, options: PhotoOptions) -> "WorkerProcess":
         """A worker that has loaded its libraries; SetupError where it lacks something."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -74,17 +74,20 @@ class WorkerProcess:
         reader, writer = await asyncio.open_connection(sock=ours, limit=messages.LONGEST)
         worker = cls(child, reader, writer, limits)
         try:
-            await worker._prepare(detect)
+            await worker._prepare(options)
         except BaseException:
             await worker.kill()
             raise
         return worker
 
-    async def _prepare(self, detect: tuple[str, ...]) -> None:
+    async def _prepare(self, options: PhotoOptions) -> None:
         limits = self._limits
+        start = StartWorker(
+            options.detect, options.sensitivity, limits.worker_memory_mb, limits.cpu_limit_s
+        )
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
-                await self._send(StartWorker(detect, limits.worker_memory_mb, limits.cpu_limit_s))
+                await self._send(start)
                 match await self._receive():
                     case WorkerReady():
                         return

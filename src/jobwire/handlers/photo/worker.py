@@ -47,7 +47,7 @@ def main() -> None:
         _limit(start)
         try:
             vips.images()
-            detectors = {name: load(name) for name in start.detect}
+            detectors = {name: load(name, start.sensitivity) for name in start.detect}
         except SetupError as missing:
             line.sendall(messages.to_line(WorkerNotReady(missing.message)))
             return

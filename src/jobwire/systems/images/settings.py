@@ -54,6 +54,8 @@ class ImagesSettings:
     """How long the signed URL of a published image is valid."""
     detect: tuple[str, ...] = ("faces",)
     """What is hidden: detectors by name or as `package.module:factory`; `none` hides nothing."""
+    sensitivity: Literal["balanced", "strict"] = "balanced"
+    """How hard faces are looked for; `strict` finds more, for several times the CPU."""
     fill: Literal["surroundings", "grey"] = "surroundings"
     """What hidden areas are filled with."""
     long_side: int = 1920

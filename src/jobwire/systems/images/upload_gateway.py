@@ -91,6 +91,7 @@ def photo_options(settings: Settings) -> PhotoOptions:
     images = settings.images
     return PhotoOptions(
         detect=images.detectors,
+        sensitivity=images.sensitivity,
         fill=images.fill,
         long_side=images.long_side,
         quality=images.quality,

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from jobwire.handlers.photo.errors import SetupError
+from jobwire.handlers.photo.options import Sensitivity
 from jobwire.handlers.photo.results import Area
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Detector(Protocol):
         ...
 
 
-def load(name: str) -> Detector:
+def load(name: str, sensitivity: Sensitivity = "balanced") -> Detector:
     """The detector of that name; SetupError where there is none or it lacks something."""
     module, colon, attribute = BUILT_IN.get(name, name).partition(":")
     if not colon:
@@ -41,7 +42,7 @@ def load(name: str) -> Detector:
             f"no detector {name!r}; there are: {known}, or give one as package.module:factory"
         )
     try:
-        make = cast("Callable[[], Detector]", getattr(import_module(module), attribute))
+        make = cast("Callable[..., Detector]", getattr(import_module(module), attribute))
     except (ImportError, AttributeError) as error:
         raise SetupError(f"the detector {name!r} cannot be loaded: {error}") from error
-    return make()
+    return make(sensitivity) if name in BUILT_IN else make()

@@ -396,6 +396,9 @@ def options(opts: Call, parent: Parent | None = None) -> JobOptions:
         if rule
         else None,
         parent=parent,
+        size_limit=opts.get("sizeLimit"),
+        telemetry_metadata=opts.get("telemetry", {}).get("metadata", ""),
+        omit_context=opts.get("telemetry", {}).get("omitContext", False),
     )
 
 

@@ -55,12 +55,16 @@ plain_options: Final[dict[str, Strategy]] = {
     "removeOnFail": keeps,
     "keepLogs": st.integers(0, 2),
     "stackTraceLimit": st.integers(0, 2),
+    "sizeLimit": st.just(1_000_000),
+    "telemetry": st.sampled_from(
+        [{"metadata": "00-4bf92f35", "omitContext": True}, {"omitContext": True}]
+    ),
 }
 job_options: Strategy = st.fixed_dictionaries(
     {},
     optional={
         **plain_options,
-        "jobId": st.sampled_from(["a", "b", "c"]),
+        "jobId": st.sampled_from(["a", "b", "a:b:c"]),
         "deduplication": dedup_rules,
         "timestamp": st.just(1_700_000_000_000),
     },

@@ -211,6 +211,7 @@ def test_b10_the_python_package(lab: Lab, opts: dict[str, Any], value: Any, fail
     worker = {"lockDuration": LOCK_MS}
     opts = {"delay": 0, **opts}
     opts.pop("keepLogs", None)
+    opts.pop("telemetry", None)
     job_id = lab.step("add", name="job", data={"value": value}, opts=opts)
     lab.now += 61_000
     lab.step("take", token="t", worker=worker)

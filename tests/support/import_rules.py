@@ -68,7 +68,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     # Runs users' handlers with the real worker, and starts a real server for their tests.
     "testing": frozenset({"job", "valkey", "worker", "local"}),
     "valkey": frozenset(),
-    "systems": _BACKENDS,
+    "systems": _BACKENDS | {"api"},
     "systems.http": _BACKENDS | {"api", "gateway", "json_schema", "text"},
     "systems.assembly": _BACKENDS
     | {"api", "gateway", "worker", "handlers", "settings", "doctor", "maintenance", "log", "net"}

@@ -19,16 +19,6 @@ MAX_TREE_JOBS: Final = 200
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class FlowJobOptions(NewJobOptions, frozen=True, forbid_unknown_fields=True, gc=False):
-    """How a job of a flow is run, and the effect of its failure on its parent: at most one of the
-    four, without any the parent keeps waiting."""
-
-    failParentOnFailure: bool = False  # noqa: N815 - the wire's name
-    continueParentOnFailure: bool = False  # noqa: N815
-    ignoreDependencyOnFailure: bool = False  # noqa: N815
-    removeDependencyOnFailure: bool = False  # noqa: N815
-
-
 class NewFlowJob(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A job and the jobs that it waits for."""
 
@@ -37,7 +27,7 @@ class NewFlowJob(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
         str, Meta(description="that of its parent without it; of the root that of the path")
     ] = ""
     data: AnyJson = {}
-    opts: FlowJobOptions = FlowJobOptions()
+    opts: NewJobOptions = NewJobOptions()
     children: Annotated[
         tuple["NewFlowJob", ...], Meta(description=f"a flow has at most {MAX_FLOW_JOBS} jobs")
     ] = ()

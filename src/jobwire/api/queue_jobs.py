@@ -61,6 +61,22 @@ class DeduplicationOptions(Struct, frozen=True, forbid_unknown_fields=True):
     reschedule: bool = False
 
 
+class ParentOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """The job that waits for this one."""
+
+    id: str
+    queue: Annotated[
+        str, Meta(description="the name of its queue, with or without the prefix of the keys")
+    ]
+
+
+class TelemetryOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """The trace that the job belongs to, for workers of Node with telemetry."""
+
+    metadata: Annotated[str, Meta(max_length=8192)] = ""
+    omitContext: bool = False  # noqa: N815 - the wire's name
+
+
 # Without `gc` a body of many jobs is decoded in a fifth of the time. Bodies have no cycles.
 class NewJobOptions(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """How a job is run; the names are those of BullMQ."""
@@ -76,6 +92,14 @@ class NewJobOptions(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     keepLogs: int | None = None  # noqa: N815
     stackTraceLimit: int | None = None  # noqa: N815
     deduplication: DeduplicationOptions | None = None
+    timestamp: Annotated[int | None, Meta(description="when it was made; now without it")] = None
+    sizeLimit: Annotated[int | None, Meta(description="bytes of data")] = None  # noqa: N815
+    telemetry: TelemetryOptions | None = None
+    parent: ParentOptions | None = None
+    failParentOnFailure: bool = False  # noqa: N815 - at most one of these four
+    continueParentOnFailure: bool = False  # noqa: N815
+    ignoreDependencyOnFailure: bool = False  # noqa: N815
+    removeDependencyOnFailure: bool = False  # noqa: N815
 
 
 class NewQueueJob(Struct, frozen=True, forbid_unknown_fields=True, gc=False):

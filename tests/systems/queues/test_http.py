@@ -135,6 +135,37 @@ def test_b12_a_running_job_is_canceled(served: ServedQueues, api: httpx.Client) 
         assert (job["state"], job["failed_reason"]) == ("failed", "canceled")
 
 
+@clause("B-26")
+def test_b26_a_job_with_all_options_of_node(
+    served: ServedQueues, api: httpx.Client, plain: Plain
+) -> None:
+    parent = served.add("mail", delay=60_000)
+    opts = {
+        "jobId": "order:17:mail",
+        "timestamp": 1_700_000_000_000,
+        "sizeLimit": 20,
+        "telemetry": {"metadata": "00-4bf92f35", "omitContext": True},
+        "parent": {"id": parent, "queue": "bull:mail"},
+        "failParentOnFailure": True,
+    }
+    assert served.add("films", "cut", {"n": 1}, **opts) == "order:17:mail"
+    job = api.get("/v1/queues/films/jobs/order:17:mail").json()
+    assert (job["timestamp"], job["parent_key"]) == (1_700_000_000_000, f"bull:mail:{parent}")
+    wire = {"tm": "00-4bf92f35", "omc": True, "fpof": True, "sizeLimit": 20}
+    assert wire.items() <= job["opts"].items()
+    assert plain.smembers(f"bull:mail:{parent}:dependencies") == {"bull:films:order:17:mail"}
+    for more, code in (
+        ({"data": "x" * 30, "opts": opts}, "bad_job"),
+        ({"opts": {"failParentOnFailure": True}}, "bad_job"),
+        ({"opts": {**opts, "ignoreDependencyOnFailure": True}}, "bad_job"),
+        ({"opts": {"parent": {"id": parent, "queue": "a:b"}}}, "bad_queue_name"),
+        ({"opts": {"debounce": {"id": "x"}}}, "invalid_request"),
+    ):
+        problem(api.post("/v1/queues/films/jobs", json={"name": "cut", **more}), 422, code)
+    lost = {"name": "cut", "opts": {"parent": {"id": "nope", "queue": "mail"}}}
+    problem(api.post("/v1/queues/films/jobs", json=lost), 409, "parent_not_found")
+
+
 @clause("B-12")
 def test_b12_pause_and_resume(served: ServedQueues, api: httpx.Client) -> None:
     assert api.post("/v1/queues/named/pause").json() == {"paused": True}
@@ -466,6 +497,10 @@ def test_b18_a_queue_is_for_its_tenant(keyed: ServedQueues, valkey: LocalValkey)
     assert status("boss", "POST", "/mail/jobs", json=body) == 201
     assert status("reader", "GET", "/mail/jobs/1/events") == 404
     assert status("other", "GET", "/mail/jobs/1") == 200
+    child = {**body, "opts": {"parent": {"id": "1", "queue": "mail"}}}
+    assert status("writer", "POST", "/films/jobs", json=child) == 404, "the parent's queue"
+    assert status("writer", "POST", "/films/flows", json=child) == 404
+    assert status("boss", "POST", "/films/jobs", json=child) == 201
     assert names("reader") == {"films"}
     assert "films" not in names("other")
 

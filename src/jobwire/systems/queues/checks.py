@@ -17,6 +17,10 @@ _INTEGER: Final = re.compile(r"-?[0-9]+")
 _decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _MAX_DELAY_MS: Final = 10 * 365 * 86_400_000
 
+_COLONS: Final = 2
+"""Of an id with colons, as every official package allows it."""
+_OLD_MARKER: Final = "0:"
+
 BAD_JOB: Final = "bad_job"
 BAD_QUEUE_NAME: Final = "bad_queue_name"
 BULK_TOO_LARGE: Final = "bulk_too_large"
@@ -57,10 +61,13 @@ def check_job_id(job_id: str) -> None:
         raise refuse(f"the job id must be at most {contract.MAX_JOB_ID} printable characters")
     if _INTEGER.fullmatch(job_id):
         raise refuse(f"the job id {job_id[:60]!r} must not be an integer: the queue assigns those")
-    if ":" in job_id:
-        raise refuse(f"the job id {job_id[:60]!r} must not contain a colon")
-    if job_id in contract.RESERVED_IDS:
-        raise refuse(f"the job id {job_id!r} is the name of a key of the queue; choose another")
+    if job_id.count(":") not in (0, _COLONS) or job_id.startswith(_OLD_MARKER):
+        raise refuse(
+            f"the job id {job_id[:60]!r} must have no colon, or three parts of which the first is "
+            "not 0"
+        )
+    if not is_job_id(job_id) or job_id.startswith(f"{contract.SCHEDULER_IDS}:"):
+        raise refuse(f"the job id {job_id[:60]!r} is the name of a key of the queue")
 
 
 def is_job_id(job_id: str) -> bool:
@@ -106,6 +113,8 @@ def check_options(options: JobOptions) -> None:
         check_int("timestamp_ms", options.timestamp_ms, 0, 1 << 43)
     if options.keep_logs is not None:
         check_int("keep_logs", options.keep_logs, 0, 1_000_000)
+    if options.size_limit is not None:
+        check_int("size_limit", options.size_limit, 0, contract.MAX_DATA_BYTES)
     if options.stack_trace_limit is not None:
         check_int("stack_trace_limit", options.stack_trace_limit, 0, 1_000)
     for name, keep in (

@@ -181,7 +181,7 @@ class Extra(StrEnum):
 
 
 class Opt(StrEnum):
-    """Members of the `opts` JSON; four of them have short names on the wire."""
+    """Members of the `opts` JSON; eight of them have short names on the wire."""
 
     ATTEMPTS = "attempts"
     BACKOFF = "backoff"
@@ -200,6 +200,9 @@ class Opt(StrEnum):
     CONTINUE_PARENT = "cpof"
     IGNORE_DEPENDENCY = "idof"
     REMOVE_DEPENDENCY = "rdof"
+    SIZE_LIMIT = "sizeLimit"
+    TELEMETRY = "tm"
+    OMIT_CONTEXT = "omc"
     REPEAT = "repeat"
     PREVIOUS_MS = "prevMillis"
     SCHEDULER = "repeatJobKey"

@@ -93,6 +93,11 @@ class JobOptions:
     stack_trace_limit: int | None = None
     deduplication: Deduplication | None = None
     parent: Parent | None = None
+    size_limit: int | None = None
+    """How many bytes the data may have."""
+    telemetry_metadata: str = ""
+    """The trace that the job belongs to, as Node's telemetry reads it."""
+    omit_context: bool = False
 
 
 def write_options(options: JobOptions, prefix: str) -> str:
@@ -136,6 +141,12 @@ def option_members(options: JobOptions, prefix: str) -> dict[str, Json]:
         opts[Opt.PARENT] = {"id": options.parent.id, "queue": keys.base[:-1]}
         if options.parent.policy:
             opts[POLICIES[options.parent.policy]] = True
+    if options.size_limit is not None:
+        opts[Opt.SIZE_LIMIT] = options.size_limit
+    if options.telemetry_metadata:
+        opts[Opt.TELEMETRY] = options.telemetry_metadata
+    if options.omit_context:
+        opts[Opt.OMIT_CONTEXT] = True
     return opts
 
 

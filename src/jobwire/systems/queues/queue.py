@@ -268,8 +268,11 @@ class BullQueue:
 
     def _check_content(self, job: NewJob) -> None:
         check_name(job.name)
-        if _bytes(job.data_json) > contract.MAX_DATA_BYTES:
-            raise refuse(f"the data of a job may have {contract.MAX_DATA_BYTES} bytes")
+        limit = job.options.size_limit
+        if limit is None:
+            limit = contract.MAX_DATA_BYTES
+        if _bytes(job.data_json) > limit:
+            raise refuse(f"the data of a job may have {limit} bytes")
         check_json(job.data_json, "the data")
         if self._check_data is not None:
             self._check_data(job.name, job.data_json)

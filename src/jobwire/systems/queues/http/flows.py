@@ -1,22 +1,20 @@
 """Flows over HTTP: add a tree of jobs, read a job's tree (B-12)."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from jobwire.api import flows as api
 from jobwire.api.queue_jobs import JOB_NOT_FOUND
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route
-from jobwire.job.errors import RefusedError
-from jobwire.systems.queues.checks import BULK_TOO_LARGE, refuse
-from jobwire.systems.queues.contract import MAX_FLOW_JOBS, Refusal
-from jobwire.systems.queues.flows import MAX_DEPTH, FlowJobs, FlowNode, add_flow
-from jobwire.systems.queues.http import bodies, problems
+from jobwire.systems.queues.checks import refuse
+from jobwire.systems.queues.contract import Refusal
+from jobwire.systems.queues.flows import FlowJobs, add_flow
+from jobwire.systems.queues.http import problems
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.flow_tree import TreeReader
 from jobwire.systems.queues.http.route import queue_route
-from jobwire.systems.queues.options import ParentPolicy
+from jobwire.systems.queues.new_jobs import flow_tree
 
 
 class FlowRoutes:
@@ -31,13 +29,13 @@ class FlowRoutes:
 
     async def add(self, request: HttpRequest, queue: str, body: api.NewFlowJob) -> api.AddedFlowJob:
         """Add a tree of jobs in one step, all or none."""
-        _check_size(body)
         if body.queueName not in ("", queue):
             raise refuse(f"the flow's queueName is not that of the path, {queue!r}")
-        if policy := _policy(body.opts):
-            raise refuse(f"the root of a flow has no parent: remove {_POLICIES[policy]}")
-        root = _node(self._access, request, body, queue, "flow")
-        made = await add_flow(self._access.connection, root, self._access.settings)
+        access, settings = self._access, self._access.settings
+        root = flow_tree(body, queue, settings.prefix, lambda name: access.open(request, name))
+        if root.job.options.parent is not None:
+            access.open(request, root.job.options.parent.queue)
+        made = await add_flow(access.connection, root, settings)
         if isinstance(made, Refusal):
             raise problems.refused(made)
         for name in _queues(made):
@@ -57,57 +55,6 @@ class FlowRoutes:
         if tree is None:
             raise Problem(JOB_NOT_FOUND)
         return tree
-
-
-def _check_size(flow: api.NewFlowJob) -> None:
-    """Refuse a flow that is too large before each of its jobs is checked. Not recursive: a body may
-    have more levels than the stack."""
-    level = [flow]
-    total = 0
-    for _ in range(MAX_DEPTH):
-        total += len(level)
-        if total > MAX_FLOW_JOBS:
-            raise refuse(f"a flow may have {MAX_FLOW_JOBS} jobs", BULK_TOO_LARGE)
-        level = [child for job in level for child in job.children]
-        if not level:
-            return
-    raise refuse(f"a flow may have {MAX_DEPTH} levels", BULK_TOO_LARGE)
-
-
-_POLICIES: Final[dict[ParentPolicy, str]] = {
-    "fail": "failParentOnFailure",
-    "continue": "continueParentOnFailure",
-    "ignore": "ignoreDependencyOnFailure",
-    "remove": "removeDependencyOnFailure",
-}
-
-
-def _policy(opts: api.FlowJobOptions) -> ParentPolicy:
-    chosen: list[ParentPolicy] = [
-        policy for policy, name in _POLICIES.items() if getattr(opts, name)
-    ]
-    if len(chosen) > 1:
-        names = " and ".join(_POLICIES[policy] for policy in chosen)
-        raise refuse(f"{names} exclude each other; choose one")
-    return chosen[0] if chosen else ""
-
-
-def _node(
-    access: QueueAccess, request: HttpRequest, given: api.NewFlowJob, queue: str, where: str
-) -> FlowNode:
-    """A job of a flow, checked: its queue must be the caller's, and must take the job."""
-    opened = access.open(request, queue)
-    try:
-        job = bodies.new_job(given.name, given.data, given.opts)
-        opened.check(job)
-        policy = _policy(given.opts)
-    except RefusedError as error:
-        raise refuse(f"{where}: {error.message}", error.code) from None
-    children = [
-        _node(access, request, child, child.queueName or queue, f"{where}.children[{number}]")
-        for number, child in enumerate(given.children)
-    ]
-    return FlowNode(queue, job, children, policy)
 
 
 def _queues(job: FlowJobs) -> set[str]:

@@ -15,6 +15,7 @@ from jobwire.systems.queues.follow import QueueFollower
 from jobwire.systems.queues.http import bodies, problems, summaries
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.route import queue_route
+from jobwire.systems.queues.new_jobs import new_job
 from jobwire.systems.queues.queue import AddAnswer, BullQueue
 
 
@@ -45,7 +46,10 @@ class QueueJobRoutes:
         """Add a job, or many at once."""
         opened = self._access.open(request, queue)
         given = body.jobs if isinstance(body, api.NewQueueJobs) else [body]
-        jobs = [bodies.new_job(each.name, each.data, each.opts) for each in given]
+        prefix = self._access.settings.prefix
+        jobs = [new_job(each.name, each.data, each.opts, prefix) for each in given]
+        for name in {job.options.parent.queue for job in jobs if job.options.parent}:
+            self._access.open(request, name)  # its parent must be the caller's too
         answers = await opened.submit_many(jobs)
         self._access.known_queues.add(queue)
         return api.AddedQueueJobs([bodies.added(_accepted(answer)) for answer in answers])

@@ -11,9 +11,10 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route
 from jobwire.systems.queues.codec import readable
 from jobwire.systems.queues.contract import Refusal
-from jobwire.systems.queues.http import bodies, problems
+from jobwire.systems.queues.http import problems
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.route import queue_route
+from jobwire.systems.queues.new_jobs import new_job
 from jobwire.systems.queues.schedulers import Repeat, Scheduler, Schedulers, upcoming_ms
 
 _RUNS: Final = 3
@@ -58,7 +59,8 @@ class SchedulerRoutes:
     ) -> api.SetScheduler:
         """Set a scheduler, new or changed, and make its next job."""
         schedulers = Schedulers(self._access.open(request, queue))
-        job = bodies.new_job(body.name or scheduler_id, body.data, body.opts)
+        prefix = self._access.settings.prefix
+        job = new_job(body.name or scheduler_id, body.data, body.opts, prefix)
         made = await schedulers.set(scheduler_id, _repeat(body.repeat), job)
         if made is None:
             return api.SetScheduler(scheduler_id, None, None)

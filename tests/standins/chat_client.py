@@ -51,7 +51,7 @@ class HttpChat:
         return Edited() if isinstance(answer, Response) else answer
 
     async def edit_picture(
-        self, chat_id: int, message_id: int, picture: bytes, mime: str
+        self, chat_id: int, message_id: int, picture: bytes | memoryview, mime: str
     ) -> Edited | MessageGone | Blocked | Later | NoAnswer | Rejected:
         answer = await self._post(
             "/edit_picture",

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from email.parser import BytesParser
-from email.policy import HTTP
 from typing import Any, Final
 
 from tests.standins.server import Call, Request, Standin, answers, json_reply
@@ -334,19 +333,18 @@ def _read(request: Request) -> tuple[dict[str, Any], dict[str, _Upload]]:
     content_type = request.headers.get("content-type", "")
     if not content_type.startswith("multipart/form-data"):
         return json.loads(request.body or b"{}"), {}
-    head = f"Content-Type: {content_type}\r\n\r\n".encode()
-    form = BytesParser(policy=HTTP).parsebytes(head + request.body)
+    boundary = f"--{content_type.partition('boundary=')[2]}".encode()
     params: dict[str, Any] = {}
     uploads: dict[str, _Upload] = {}
-    for part in form.iter_parts():
-        name = str(part.get_param("name", header="content-disposition"))
-        body: bytes = part.get_payload(decode=True)  # pyright: ignore[reportAssignmentType] - bytes, when decoded
-        if part.get_filename():
-            uploads[name] = _Upload(body, part.get_filename() or "")
+    for part in request.body.split(boundary)[1:-1]:
+        head, _, body = part.removesuffix(b"\r\n").partition(b"\r\n\r\n")
+        names = dict(re.findall(r'(name|filename)="([^"]*)"', head.decode()))
+        if "filename" in names:
+            uploads[names["name"]] = _Upload(body, names["filename"])
             continue
         text = body.decode()
         try:
-            params[name] = json.loads(text)
+            params[names["name"]] = json.loads(text)
         except ValueError:
-            params[name] = text
+            params[names["name"]] = text
     return params, uploads

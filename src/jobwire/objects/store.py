@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime, timedelta
+from mmap import mmap
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -65,6 +66,7 @@ _MAX_KEY_BYTES: Final = 1024
 # Keys that some store or library would change.
 _BAD_KEY: Final = re.compile(r"^$|^/|/$|//|(^|/)\.{1,2}(/|$)|[\x00-\x1f\x7f\\]")
 _NOT_SATISFIABLE: Final = 416
+_CHUNK: Final = 64 * 1024
 _PING_KEY: Final = ".jobwire-ping"  # no object has this key
 _STANDARD_ATTRIBUTES: Final = frozenset(
     (
@@ -114,8 +116,31 @@ class Bucket:
             return self._missing_or_raise(error, key, "GET")
         return bytes(part)
 
+    async def read(self, key: str, *, max_bytes: int) -> memoryview | Missing:
+        """An object's bytes in one buffer, whose memory is returned as soon as nobody has it;
+        `TooLarge` if it is larger than the limit."""
+        _check(key)
+        try:
+            result = await obstore.get_async(self._plain, key)
+            length = result.meta["size"]
+            if length > max_bytes:
+                raise TooLarge(key, length, max_bytes)
+            buffer, end = memoryview(mmap(-1, max(length, 1))), 0
+            async for chunk in result.stream(min_chunk_size=_CHUNK):
+                part = memoryview(chunk)
+                buffer[end : end + len(part)] = part
+                end += len(part)
+        except _FAILURES as error:
+            return self._missing_or_raise(error, key, "GET")
+        return buffer[:end]
+
     async def put(
-        self, key: str, body: bytes, *, content_type: str, metadata: Mapping[str, str] | None = None
+        self,
+        key: str,
+        body: bytes | memoryview,
+        *,
+        content_type: str,
+        metadata: Mapping[str, str] | None = None,
     ) -> Version:
         """Write an object unconditionally; the last writer wins. `metadata` is ASCII text and comes
         back with `get`."""
@@ -252,7 +277,7 @@ class Bucket:
         self,
         store: S3Store,
         key: str,
-        body: bytes,
+        body: bytes | memoryview,
         content_type: str,
         history: tuple[str, ...],
         mode: PutMode,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from jobwire.systems.predictions.reconcile import reconcile
 from tests.standins.server import answers
 from tests.support import clause, wait_until
 from tests.support.s3 import boto_client
+from tests.support.s3_proxy import stored_but_dropped
 from tests.systems.predictions.conftest import MakeSite
-from tests.systems.predictions.site import Site, png
+from tests.systems.predictions.site import Site, build_flow, png
 
 
 def words(code: ErrorCode, language: str = "en") -> str:
@@ -286,3 +288,34 @@ async def test_p20_a_prediction_without_webhook_is_polled(
     await wait_until(closed_by_a_pass, "the task to be closed", timeout_s=60)
     assert len(site.chat.pictures(photo.chat_id)) == 1
     assert site.chat.texts(photo.chat_id) == []
+
+
+@clause("P-39")
+@pytest.mark.parametrize("lost", ["webhook", "answer to create"])
+async def test_p39_the_provider_is_asked_as_long_as_it_keeps_the_output(
+    site: Site, lost: str
+) -> None:
+    """Unreachable for most of an hour: the paid picture is still there, and is delivered."""
+    site.replicate.webhooks = "never"
+    if lost == "answer to create":
+        site.replicate.plan("create", stored_but_dropped)
+    photo = site.photo()
+    await site.flow.submit(photo)
+    await asyncio.to_thread(site.replicate.wait_idle)
+    away = build_flow(replace(site.addresses, replicate_url="http://127.0.0.1:9"), site.clock)
+    for _ in range(11):
+        site.clock.shift_s += 300
+        await reconcile(away)
+    await site.recover(passes=1, step_s=700)
+    await site.verify_once(photo)
+
+
+@clause("P-39")
+async def test_p39_a_provider_that_never_answers_ends_the_task_at_last(site: Site) -> None:
+    site.replicate.webhooks = "never"
+    photo = site.photo()
+    await site.flow.submit(photo)
+    site.replicate.plan("get", *[answers(503)] * 200)
+    await site.recover(passes=16, step_s=500)
+    assert await site.open_tasks() == []
+    assert site.chat.texts(photo.chat_id) == [words(ErrorCode.TIMEOUT)]

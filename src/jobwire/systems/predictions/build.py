@@ -6,6 +6,7 @@ from typing import Final
 
 from jobwire.job.clock import Clock, SystemClock
 from jobwire.objects import Bucket
+from jobwire.systems.predictions.byte_budget import MIB, ByteBudget
 from jobwire.systems.predictions.chat import Chat
 from jobwire.systems.predictions.contract import MAX_OUTPUT_BYTES
 from jobwire.systems.predictions.fetch import Fetcher
@@ -68,6 +69,7 @@ def build_flow(
             public_url=settings.public_url,
             callback_url=settings.callback_url,
             owner_chat=settings.owner_chat,
+            budget=ByteBudget(settings.memory_mb * MIB),
             max_image_mb=settings.max_image_mb,
         )
     )

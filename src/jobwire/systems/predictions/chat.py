@@ -11,6 +11,8 @@ from typing import Protocol
 
 from jobwire.systems.predictions.http_client import NoAnswer
 
+Picture = bytes | memoryview
+
 
 @dataclass(frozen=True, slots=True)
 class Sent:
@@ -58,7 +60,7 @@ class Chat(Protocol):
 
     async def fetch_photo(
         self, file_id: str, max_bytes: int
-    ) -> bytes | PhotoTooLarge | Rejected | Later | NoAnswer:
+    ) -> Picture | PhotoTooLarge | Rejected | Later | NoAnswer:
         """Download a photo; cut it off above the limit."""
         ...
 
@@ -75,7 +77,7 @@ class Chat(Protocol):
         ...
 
     async def edit_picture(
-        self, chat_id: int, message_id: int, picture: bytes, mime: str
+        self, chat_id: int, message_id: int, picture: Picture, mime: str
     ) -> Edited | MessageGone | Blocked | Later | NoAnswer | Rejected:
         """Replace the content of a message of ours by a picture."""
         ...

@@ -12,11 +12,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from jobwire.objects import Found, TooLarge
+from jobwire.objects import Missing, TooLarge
 from jobwire.systems.predictions import chat, texts
+from jobwire.systems.predictions.byte_budget import InHand
 from jobwire.systems.predictions.contract import SUCCEEDED, ErrorCode
 from jobwire.systems.predictions.flow_deps import FlowDeps, Stepped
-from jobwire.systems.predictions.intent import Intent, Slot, schedule_retry
+from jobwire.systems.predictions.intent import Intent, Output, Slot, schedule_retry
 from jobwire.systems.predictions.records import Current
 from jobwire.systems.predictions.task import known_code
 
@@ -30,9 +31,7 @@ _RARE_S: Final = 3600.0
 _Answer = chat.Edited | chat.MessageGone | chat.Blocked | chat.Later | chat.NoAnswer | chat.Rejected
 
 
-async def deliver(
-    deps: FlowDeps, current: Current, owner: str, pictures: dict[str, bytes]
-) -> Stepped:
+async def deliver(deps: FlowDeps, current: Current, owner: str, hand: InHand) -> Stepped:
     """Place the next picture, or the words of a failure; one message a call."""
     intent = current.intent
     outcome = intent.outcome
@@ -50,7 +49,7 @@ async def deliver(
     photo = intent.photo
     if succeeded:
         output = outcome.outputs[index]
-        picture = await _picture(deps, output.key or "", pictures)
+        picture = await _picture(deps, output, hand)
         if picture is None:
             log.error("stored picture not found  key=%s task=%s", output.key, intent.tid)
             answer: _Answer = chat.Rejected("the picture is not in the bucket any more")
@@ -58,6 +57,8 @@ async def deliver(
             answer = await deps.chat.edit_picture(
                 photo.chat_id, slot.message_id, picture, output.mime or ""
             )
+            del picture
+        hand.drop()
         if isinstance(answer, chat.Rejected):
             log.warning("chat refused the picture: %s  task=%s", answer.reason, intent.tid)
             words = texts.error(
@@ -197,14 +198,17 @@ def _next_index(intent: Intent) -> int | None:
     return None
 
 
-async def _picture(deps: FlowDeps, key: str, pictures: dict[str, bytes]) -> bytes | None:
-    if key in pictures:
-        return pictures[key]
+async def _picture(deps: FlowDeps, output: Output, hand: InHand) -> chat.Picture | None:
+    """The picture in hand, else from the bucket; None if it is not there any more."""
+    key, max_bytes = output.key or "", deps.fetcher.max_bytes
+    if (kept := hand.kept(key)) is not None:
+        return kept
+    await hand.reserve(output.size or max_bytes)
     try:
-        found = await deps.bucket.get(key, max_bytes=deps.fetcher.max_bytes)
+        found = await deps.bucket.read(key, max_bytes=max_bytes)
     except TooLarge:
         return None
-    return found.body if isinstance(found, Found) else None
+    return None if isinstance(found, Missing) else found
 
 
 def _error_text(deps: FlowDeps, intent: Intent) -> str:

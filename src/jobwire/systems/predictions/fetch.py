@@ -13,16 +13,19 @@ import socket
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
-from jobwire.systems.predictions.http_client import NoAnswer, exchange
+from jobwire.systems.predictions.byte_budget import SMALL, ByteBudget, InHand
+from jobwire.systems.predictions.http_client import NoAnswer, NoRoom, download
 from jobwire.systems.predictions.images import is_data_url, sniff
 
 Resolve = Callable[[str, int], Sequence[str]]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _MAX_REDIRECTS: Final = 3
+_PIECE: Final = 64 * 1024  # characters of base64: a multiple of four
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _GONE: Final = frozenset({401, 403, 404, 410})
 _NAT64: Final = (
@@ -40,9 +43,9 @@ _DENIED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A picture."""
+    """A picture, in a buffer of its own."""
 
-    body: bytes
+    body: bytes | memoryview
     mime: str
 
 
@@ -76,20 +79,36 @@ class Fetcher:
     allow_loopback: bool = False
     resolve: Resolve = resolve
 
-    async def fetch(self, url: str) -> FetchResult:
-        """Fetch one picture by an http(s) or data URL."""
+    async def fetch(self, url: str, hand: InHand | None = None) -> FetchResult:
+        """Fetch one picture by an http(s) or data URL, within what `hand` can reserve."""
+        hand = hand or ByteBudget(self.max_bytes).in_hand()
         if is_data_url(url):
+            await hand.reserve(min(len(url) // 4 * 3, self.max_bytes))
             return decode_data_url(url, self.max_bytes)
-        return await asyncio.to_thread(self._fetch, url)
+        await hand.reserve(SMALL)
+        answer = await asyncio.to_thread(self._fetch, url, hand)
+        if isinstance(answer, NoRoom):
+            await hand.reserve(answer.size)
+            answer = await asyncio.to_thread(self._fetch, url, hand)
+        if isinstance(answer, NoRoom):  # it has grown since
+            return NoAnswer("the output's size is not what it was")
+        hand.shrink(len(answer.body) if isinstance(answer, Fetched) else 0)
+        return answer
 
-    def _fetch(self, url: str) -> FetchResult:
+    def _fetch(self, url: str, hand: InHand) -> FetchResult | NoRoom:
         for _ in range(_MAX_REDIRECTS + 1):
             target = self._check(url)
             if not isinstance(target, str):
                 return target
-            answer = exchange(
-                "GET", url, timeout_s=self.timeout_s, max_bytes=self.max_bytes, address=target
+            answer = download(
+                url,
+                timeout_s=self.timeout_s,
+                max_bytes=self.max_bytes,
+                grow=hand.grow,
+                address=target,
             )
+            if isinstance(answer, NoRoom):
+                return answer
             if isinstance(answer, NoAnswer):
                 return _too_large(self.max_bytes) if answer.too_large else answer
             if answer.status in _REDIRECTS:
@@ -159,21 +178,25 @@ def _embedded(address: _Address) -> list[ipaddress.IPv4Address]:
 
 def decode_data_url(url: str, max_bytes: int) -> Fetched | Refused:
     """The picture in a base64 data URL; its length is checked before it is decoded."""
-    head, comma, data = url.partition(",")
-    if not comma or not head.lower().endswith(";base64"):
+    comma = url.find(",")
+    if comma < 0 or not url[:comma].lower().endswith(";base64"):
         return Refused("the data URL is not base64")
-    if len(data) > (max_bytes + 2) // 3 * 4 + 4:
+    start, size = comma + 1, len(url) - comma - 1
+    if size > (max_bytes + 2) // 3 * 4 + 4:
         return _too_large(max_bytes)
+    buffer, end = memoryview(mmap(-1, size // 4 * 3 + 3)), 0
     try:
-        body = b64decode(data, validate=True)
+        # Piece by piece: a copy of the whole text would be as large as the picture again.
+        for at in range(start, len(url), _PIECE):
+            piece = b64decode(url[at : at + _PIECE], validate=True)
+            buffer[end : end + len(piece)] = piece
+            end += len(piece)
     except ValueError:
         return Refused("the data URL cannot be decoded")
-    if len(body) > max_bytes:
-        return _too_large(max_bytes)
-    return _picture(body)
+    return _too_large(max_bytes) if end > max_bytes else _picture(buffer[:end])
 
 
-def _picture(body: bytes) -> Fetched | Refused:
+def _picture(body: memoryview) -> Fetched | Refused:
     mime = sniff(body)
     return Refused("the output is not a picture") if mime is None else Fetched(body, mime)
 

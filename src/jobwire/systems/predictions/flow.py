@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from jobwire.objects import ObjectsError
 from jobwire.systems.predictions import steps, task
+from jobwire.systems.predictions.byte_budget import InHand
 from jobwire.systems.predictions.contract import PROCESSING, is_task_id
 from jobwire.systems.predictions.deliver import deliver
 from jobwire.systems.predictions.flow_deps import FlowDeps, Stepped
@@ -175,9 +176,12 @@ class Flow:
             log.exception("task failed here; reconcile continues it  task=%s", current.intent.tid)
 
     async def _drive(self, first: Current, owner: str) -> Intent:
+        with self.deps.budget.in_hand() as hand:
+            return await self._drive_with(hand, first, owner)
+
+    async def _drive_with(self, hand: InHand, first: Current, owner: str) -> Intent:
         deps = self.deps
         current: Current | None = first
-        pictures: dict[str, bytes] = {}
         for _ in range(_MAX_STEPS):
             if current is None:
                 log.warning("intent not found  task=%s", first.intent.tid)
@@ -196,7 +200,7 @@ class Flow:
                 current = await deps.records.update(current, lambda it: deps.leased(it, owner))
                 continue
             else:
-                current, go_on = await self._step(step, current, owner, pictures)
+                current, go_on = await self._step(step, current, owner, hand)
                 self._count(current)
             if go_on or current is None:
                 continue
@@ -207,13 +211,11 @@ class Flow:
             current = released
         return current.intent if current else first.intent
 
-    async def _step(
-        self, step: Step, current: Current, owner: str, pictures: dict[str, bytes]
-    ) -> Stepped:
+    async def _step(self, step: Step, current: Current, owner: str, hand: InHand) -> Stepped:
         deps = self.deps
         match step:
             case "accept":
-                return await steps.accept(deps, current, owner)
+                return await steps.accept(deps, current, owner, hand)
             case "create":
                 return await steps.create(deps, current, owner)
             case "find":
@@ -223,9 +225,9 @@ class Flow:
             case "expire":
                 return await steps.expire(deps, current, owner)
             case "settle":
-                return await settle(deps, current, owner, pictures)
+                return await settle(deps, current, owner, hand)
             case "deliver":
-                return await deliver(deps, current, owner, pictures)
+                return await deliver(deps, current, owner, hand)
             case "wait" | "close":
                 return current, False
 

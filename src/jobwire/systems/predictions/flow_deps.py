@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from jobwire.job.clock import Clock
 from jobwire.objects import Bucket
+from jobwire.systems.predictions.byte_budget import MIB, ByteBudget
 from jobwire.systems.predictions.chat import Chat
 from jobwire.systems.predictions.contract import ErrorCode, webhook_url
 from jobwire.systems.predictions.counts import Counts
@@ -47,6 +48,8 @@ class FlowDeps:
     owner_chat: int = 0
     """The chat that reads of pictures that were not delivered; 0: only the log has them."""
     counts: Counts = field(default_factory=Counts)
+    budget: ByteBudget = field(default_factory=lambda: ByteBudget(24 * MIB))
+    """For all pictures that this process has in memory."""
     max_image_mb: int = 10
 
     @property

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import mmap
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 _CHUNK: Final = 64 * 1024
+_UNKNOWN_LENGTH: Final = 1024 * 1024  # of a body without one, until it grows larger
 _CONNECT_S: Final = 5.0
 
 T = TypeVar("T")
@@ -37,6 +39,9 @@ class NoAnswer:
     """The request was not carried out: there was no connection, or the server said so."""
 
 
+_BROKEN: Final = NoAnswer("the connection broke inside the body")
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
     """Header names in lower case."""
@@ -46,21 +51,105 @@ class Response:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A body in one buffer of its own; of an answer other than 200 it is empty."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """So many bytes must be reserved before the body is read."""
+
+    size: int
+
+
 def exchange(
     method: str,
     url: str,
     *,
     headers: Mapping[str, str] | None = None,
-    body: bytes | None = None,
+    body: bytes | Sequence[bytes | memoryview] | None = None,
     timeout_s: float,
     max_bytes: int,
-    address: str | None = None,
 ) -> Response | NoAnswer:
-    """Send one request and read the answer whole.
+    """Send one request and read the answer whole. A body in parts is sent part by part."""
+    sent = dict(headers or {})
+    if body is not None and not isinstance(body, bytes):
+        sent["content-length"] = str(sum(map(len, body)))
 
-    `address` is where to connect in place of the URL's host, whose name stays in the Host header
-    and in the TLS handshake.
+    def read(response: http.client.HTTPResponse, deadline: float) -> Response | NoAnswer:
+        chunks: list[bytes] = []
+        size = 0
+        while chunk := response.read1(_CHUNK):
+            size += len(chunk)
+            if size > max_bytes:
+                return _too_large(max_bytes)
+            if time.monotonic() > deadline:
+                return NoAnswer(f"no whole answer within {timeout_s:g} s")
+            chunks.append(chunk)
+        if response.length:
+            return _BROKEN
+        return Response(response.status, _headers(response), b"".join(chunks))
+
+    return _send(method, url, sent, body, timeout_s, None, read)
+
+
+def download(
+    url: str,
+    *,
+    timeout_s: float,
+    max_bytes: int,
+    grow: Callable[[int], bool] = lambda _size: True,
+    address: str | None = None,
+) -> Download | NoRoom | NoAnswer:
+    """Get a body into one buffer, whose memory is returned as soon as nobody has it.
+
+    `grow` reserves memory and returns whether it could. `address` is where to connect in place of
+    the URL's host, whose name stays in the Host header and in the TLS handshake.
     """
+
+    def read(response: http.client.HTTPResponse, deadline: float) -> Download | NoRoom | NoAnswer:
+        headers, length = _headers(response), response.length
+        if response.status != 200:
+            return Download(response.status, headers, memoryview(b""))
+        if length is not None and length > max_bytes:
+            return _too_large(max_bytes)
+        allowed = _UNKNOWN_LENGTH if length is None else length
+        if not grow(allowed):
+            return NoRoom(allowed)
+        # A mapping, not the heap: parts of a heap stay with the process when they are free again.
+        buffer = memoryview(mmap.mmap(-1, max(max_bytes if length is None else length, 1)))
+        size = 0
+        while chunk := response.read1(_CHUNK):
+            end = size + len(chunk)
+            if end > max_bytes:
+                return _too_large(max_bytes)
+            if end > allowed:
+                allowed = max_bytes
+                if not grow(allowed):
+                    return NoRoom(allowed)
+            if time.monotonic() > deadline:
+                return NoAnswer(f"no whole answer within {timeout_s:g} s")
+            buffer[size:end] = chunk
+            size = end
+        return _BROKEN if response.length else Download(200, headers, buffer[:size])
+
+    return _send("GET", url, {}, None, timeout_s, address, read)
+
+
+def _send(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | Sequence[bytes | memoryview] | None,
+    timeout_s: float,
+    address: str | None,
+    read: Callable[[http.client.HTTPResponse, float], T],
+) -> T | NoAnswer:
     parts = urlsplit(url)
     connection = _connection(parts, address, timeout_s)
     deadline = time.monotonic() + timeout_s
@@ -75,32 +164,23 @@ def exchange(
         except (OSError, http.client.HTTPException, ValueError) as error:
             return NoAnswer(type(error).__name__, not_done=True)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request(
-            method, target, body=body, headers={"accept-encoding": "identity", **(headers or {})}
-        )
-        response = connection.getresponse()
-        chunks: list[bytes] = []
-        size = 0
-        while chunk := response.read1(_CHUNK):
-            size += len(chunk)
-            if size > max_bytes:
-                return NoAnswer(f"the body has more than {max_bytes} bytes", too_large=True)
-            if time.monotonic() > deadline:
-                return NoAnswer(f"no whole answer within {timeout_s:g} s")
-            chunks.append(chunk)
-        if response.length:
-            return NoAnswer("the connection broke inside the body")
-        return Response(
-            status=response.status,
-            headers={name.lower(): value for name, value in response.getheaders()},
-            body=b"".join(chunks),
-        )
+        sent = {"accept-encoding": "identity", **headers}
+        connection.request(method, target, body=body, headers=sent)
+        return read(connection.getresponse(), deadline)
     except (OSError, http.client.HTTPException, ValueError) as error:
         # Only the kind of error: the text of some holds the URL, which may hold a token.
         return NoAnswer(type(error).__name__)
     finally:
         watchdog.cancel()
         connection.close()
+
+
+def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.getheaders()}
+
+
+def _too_large(max_bytes: int) -> NoAnswer:
+    return NoAnswer(f"the body has more than {max_bytes} bytes", too_large=True)
 
 
 async def in_background(work: Callable[[], T]) -> T:

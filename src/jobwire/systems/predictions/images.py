@@ -10,8 +10,9 @@ def is_data_url(url: str | None) -> bool:
     return url is not None and url[:5].lower() == "data:"
 
 
-def sniff(body: bytes) -> str | None:
+def sniff(picture: bytes | memoryview) -> str | None:
     """The MIME type of a JPEG, PNG, WebP or GIF picture; None for anything else."""
+    body = bytes(picture[:16])
     if body.startswith(b"\xff\xd8\xff"):
         return JPEG
     if body.startswith(b"\x89PNG\r\n\x1a\n"):

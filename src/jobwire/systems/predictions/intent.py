@@ -91,6 +91,7 @@ class Output(Struct, frozen=True, omit_defaults=True):
     url: str | None = None
     key: str | None = None
     mime: str | None = None
+    size: int | None = None
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
@@ -279,7 +280,9 @@ def next_step(intent: Intent, now_ms: int, policy: Policy) -> Step:
     if intent.state == "delivered":
         return "close"
     if intent.outcome is None and now_ms >= expires_ms(intent, policy):
-        return "expire"
+        # A task that was submitted may have an outcome: its provider is asked at its own time.
+        waits = intent.rank >= RANK["submitting"] and now_ms < intent.not_before_ms
+        return "wait" if waits else "expire"
     since_submit_ms = now_ms - intent.submit_ms
     match intent.state:
         case _ if now_ms < intent.not_before_ms:
@@ -303,6 +306,12 @@ def expires_ms(intent: Intent, policy: Policy) -> int:
     asked = intent.rank >= RANK["submitting"]
     begun_ms = intent.submit_ms if asked else intent.created_ms
     return begun_ms + (policy.deadline_s + policy.margin_s) * 1000
+
+
+def may_have_output(intent: Intent, now_ms: int, policy: Policy) -> bool:
+    """Whether a provider that does not answer may still keep the output of a submitted task."""
+    kept_ms = (policy.deadline_s + policy.output_life_s) * 1000
+    return now_ms < intent.submit_ms + kept_ms
 
 
 def may_create_again(intent: Intent, now_ms: int, policy: Policy) -> bool:

@@ -50,6 +50,8 @@ class PredictionsSettings:
     """The bucket of the tasks; empty: `objects.bucket`."""
     max_image_mb: int = field(default=10, metadata={"env": "MAX_IMAGE_MB"})
     """Largest photo, in MB of 1,048,576 bytes."""
+    memory_mb: int = 24
+    """Memory for the pictures that a process works on at the same time, in MB."""
     max_in_flight: int = 5
     """Tasks of one chat at a time; 0: without limit."""
     max_album: int = 5
@@ -67,6 +69,8 @@ class PredictionsSettings:
         """Yield each fault: the field, and what is wrong with it."""
         if self.max_image_mb < 1:
             yield "max_image_mb", "must be at least 1"
+        if self.memory_mb < 1:
+            yield "memory_mb", "must be at least 1"
         for name in ("max_in_flight", "max_album", "max_per_hour"):
             if getattr(self, name) < 0:
                 yield name, "must be 0 or more"

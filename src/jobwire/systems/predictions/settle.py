@@ -12,24 +12,23 @@ from typing import Final
 from msgspec.structs import replace
 
 from jobwire.systems.predictions import fetch, task
+from jobwire.systems.predictions.byte_budget import InHand
 from jobwire.systems.predictions.contract import FAILED, SUCCEEDED, ErrorCode, output_key
 from jobwire.systems.predictions.flow_deps import FlowDeps, Stepped
 from jobwire.systems.predictions.http_client import NoAnswer
 from jobwire.systems.predictions.images import is_data_url
-from jobwire.systems.predictions.intent import Intent, News, Outcome, Output
+from jobwire.systems.predictions.intent import Intent, News, Outcome, Output, may_have_output
 from jobwire.systems.predictions.records import Current
 
 log: Final = logging.getLogger("jobwire.predictions")
 
 
-async def settle(
-    deps: FlowDeps, current: Current, owner: str, pictures: dict[str, bytes]
-) -> Stepped:
+async def settle(deps: FlowDeps, current: Current, owner: str, hand: InHand) -> Stepped:
     """Store the outputs, publish the outcome in the task object, record it (P-14)."""
     outcome = current.intent.outcome
     assert outcome is not None
     if outcome.status == SUCCEEDED:
-        stored = await _store_outputs(deps, current.intent, outcome, pictures)
+        stored = await _store_outputs(deps, current.intent, outcome, hand)
         if stored is None:
             return await deps.schedule_retry(current)
         outcome = stored
@@ -53,7 +52,8 @@ async def with_stored_data(deps: FlowDeps, intent: Intent, news: News) -> News:
     if outcome is None or not any(is_data_url(each.url) for each in outcome.outputs):
         return news
     known = replace(intent, prediction_id=news.prediction_id)
-    stored = await _store_outputs(deps, known, outcome, {}, only_data=True)
+    with deps.budget.in_hand() as hand:
+        stored = await _store_outputs(deps, known, outcome, hand, only_data=True)
     return replace(news, outcome=stored)
 
 
@@ -67,7 +67,7 @@ async def _store_outputs(
     deps: FlowDeps,
     intent: Intent,
     outcome: Outcome,
-    pictures: dict[str, bytes],
+    hand: InHand,
     *,
     only_data: bool = False,
 ) -> Outcome | None:
@@ -83,28 +83,47 @@ async def _store_outputs(
         if output.key is not None or (only_data and not is_data):
             stored.append(output)
             continue
-        answer = await deps.fetcher.fetch(output.url or "")
+        keep = len(outcome.outputs) == 1
+        answer = await _store_output(deps, intent, index, output, taken, hand, keep=keep)
         match answer:
-            case fetch.Fetched(body, mime):
-                key = _free_key(intent, index, mime, taken)
-                taken.add(key)
-                await deps.bucket.put(key, body, content_type=mime)
-                if index == 0:  # the others are read again: ten of them would fill a small machine
-                    pictures[key] = body
-                stored.append(Output(url=None if is_data else output.url, key=key, mime=mime))
+            case Output():
+                taken.add(answer.key)
+                stored.append(answer)
             case fetch.Expired():
                 problem = ErrorCode.OUTPUT_EXPIRED
             case fetch.Refused(reason):
                 log.warning("output refused: %s  task=%s", reason, intent.tid)
             case NoAnswer(reason):
-                life_ms = (deps.policy.deadline_s + deps.policy.output_life_s) * 1000
-                if deps.clock.now_ms() < intent.submit_ms + life_ms:
+                if may_have_output(intent, deps.clock.now_ms(), deps.policy):
                     log.warning("output not fetched, retried: %s  task=%s", reason, intent.tid)
                     return None
                 problem = ErrorCode.OUTPUT_EXPIRED
     if stored:
         return replace(outcome, outputs=tuple(stored))
     return Outcome(FAILED, code=str(problem))
+
+
+async def _store_output(
+    deps: FlowDeps,
+    intent: Intent,
+    index: int,
+    output: Output,
+    taken: Container[str | None],
+    hand: InHand,
+    *,
+    keep: bool,
+) -> Output | fetch.Expired | fetch.Refused | NoAnswer:
+    """Copy one picture into the bucket. `keep`: hold it for its delivery; several are read again
+    one by one, because ten of them would fill a small machine."""
+    answer = await deps.fetcher.fetch(output.url or "", hand)
+    if not isinstance(answer, fetch.Fetched):
+        return answer
+    key = _free_key(intent, index, answer.mime, taken)
+    await deps.bucket.put(key, answer.body, content_type=answer.mime)
+    if keep:
+        hand.keep(key, answer.body)
+    url = None if is_data_url(output.url) else output.url
+    return Output(url=url, key=key, mime=answer.mime, size=len(answer.body))
 
 
 def _free_key(intent: Intent, index: int, mime: str, taken: Container[str | None]) -> str:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from jobwire.systems.predictions import chat, images, task, texts
 from jobwire.systems.predictions import intent as rules
+from jobwire.systems.predictions.byte_budget import InHand
 from jobwire.systems.predictions.contract import (
     INPUT_TYPES,
     PROCESSING,
@@ -41,7 +42,7 @@ from jobwire.systems.predictions.settle import ended_elsewhere, with_stored_data
 log: Final = logging.getLogger("jobwire.predictions")
 
 
-async def accept(deps: FlowDeps, current: Current, owner: str) -> Stepped:
+async def accept(deps: FlowDeps, current: Current, owner: str, hand: InHand) -> Stepped:
     """Limits, placeholder, photo; then ask the provider."""
     intent = current.intent
     photo = intent.photo
@@ -62,6 +63,7 @@ async def accept(deps: FlowDeps, current: Current, owner: str) -> Stepped:
         if placed is None or placed.intent.state != "accepted" or not placed.intent.slots:
             return placed, True
         current = placed
+    await hand.reserve(photo.size or deps.max_image_bytes)
     body = await deps.chat.fetch_photo(photo.file_id or "", deps.max_image_bytes)
     match body:
         case chat.PhotoTooLarge():
@@ -73,7 +75,7 @@ async def accept(deps: FlowDeps, current: Current, owner: str) -> Stepped:
             return await deps.schedule_retry(current, ErrorCode.PHOTO_UNAVAILABLE)
         case chat.Later(after_s):
             return await deps.schedule_retry(current, ErrorCode.PHOTO_UNAVAILABLE, after_s)
-        case bytes():
+        case bytes() | memoryview():
             pass
     mime = images.sniff(body)
     if mime not in INPUT_TYPES:
@@ -82,7 +84,11 @@ async def accept(deps: FlowDeps, current: Current, owner: str) -> Stepped:
         return await _fail(deps, current, ErrorCode.TOO_LARGE)
     key = input_key(photo.date_s, uuid_of(intent.tid), mime)
     await deps.bucket.put(key, body, content_type=mime)
-    return await _submit(deps, current, owner, StoredInput(key, mime, len(body)))
+    given = StoredInput(key, mime, len(body))
+    # The provider may take minutes.
+    del body
+    hand.drop()
+    return await _submit(deps, current, owner, given)
 
 
 async def create(deps: FlowDeps, current: Current, owner: str) -> Stepped:
@@ -140,17 +146,21 @@ async def poll(deps: FlowDeps, current: Current, owner: str) -> Stepped:
 
 
 async def expire(deps: FlowDeps, current: Current, owner: str) -> Stepped:
-    """Give up a task that is too old, unless the provider has its outcome."""
+    """Give up a task that is too old, unless the provider has its outcome or does not answer."""
     intent = current.intent
     code = ErrorCode(intent.trouble) if intent.trouble else ErrorCode.TIMEOUT
     if intent.submit_ms:
         request = await deps.request_of(intent)
         if intent.prediction_id:
             asked = await deps.provider.poll(intent.prediction_id, request)
-            last = [asked] if isinstance(asked, News) else []
+            found = [asked] if isinstance(asked, News) else asked
         else:
-            listed = await deps.provider.find(request, intent.created_ms)
-            last = [] if isinstance(listed, NoAnswer) else listed
+            found = await deps.provider.find(request, intent.created_ms)
+        now_ms = deps.clock.now_ms()
+        if isinstance(found, NoAnswer) and rules.may_have_output(intent, now_ms, deps.policy):
+            log.warning("provider not asked: %s; will retry  task=%s", found.reason, intent.tid)
+            return await deps.schedule_retry(current)
+        last = found if isinstance(found, list) else []
         if last and last[0].outcome is not None:
             return await record_news(deps, current, owner, last[0])
         for unfinished in last:

@@ -8,7 +8,14 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from jobwire.systems.predictions.chat import Edited, MessageGone, PhotoTooLarge, Rejected, Sent
+from jobwire.systems.predictions.chat import (
+    Edited,
+    MessageGone,
+    PhotoTooLarge,
+    Picture,
+    Rejected,
+    Sent,
+)
 
 _MAX_MESSAGES: Final = 100
 CHAT_ID: Final = 1
@@ -74,11 +81,11 @@ class DemoChat:
         self,
         chat_id: int,  # noqa: ARG002 - the port's
         message_id: int,
-        picture: bytes,
+        picture: Picture,
         mime: str,
     ) -> Edited | MessageGone:
         """Replace a message of the bot by a picture."""
-        return await self._edit(message_id, "", picture, mime)
+        return await self._edit(message_id, "", bytes(picture), mime)
 
     async def _edit(
         self, message_id: int, text: str, picture: bytes | None, mime: str

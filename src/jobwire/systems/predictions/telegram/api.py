@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from jobwire.systems.predictions.http_client import NoAnswer, Response, exchange, in_background
+from jobwire.systems.predictions.http_client import (
+    Download,
+    NoAnswer,
+    NoRoom,
+    Response,
+    download,
+    exchange,
+    in_background,
+)
 from jobwire.systems.predictions.json_values import integer, loads, mapping
 
 API_URL: Final = "https://api.telegram.org"
@@ -50,7 +58,7 @@ class Upload:
 
     name: str
     mime: str
-    body: bytes
+    body: bytes | memoryview
 
 
 class BotApi:
@@ -73,7 +81,8 @@ class BotApi:
         """Call a method once; `upload` goes as the part `file`, named by `attach://file`."""
         given = params or {}
         if upload is None:
-            content_type, body = "application/json", json.dumps(given).encode()
+            content_type = "application/json"
+            body: bytes | list[bytes | memoryview] = json.dumps(given).encode()
         else:
             content_type, body = _multipart(given, upload)
         answer = await in_background(
@@ -91,16 +100,14 @@ class BotApi:
             return NoAnswer(reason, not_done=answer.not_done)
         return _read(method, answer)
 
-    async def download(self, file_path: str, max_bytes: int) -> Response | NoAnswer:
+    async def download(self, file_path: str, max_bytes: int) -> Download | NoAnswer:
         """Download a file by the path that `getFile` gave."""
-        return await in_background(
-            lambda: exchange(
-                "GET",
-                f"{self._url}/file/bot{self._token}/{quote(file_path)}",
-                timeout_s=2 * _TIMEOUT_S,
-                max_bytes=max_bytes,
-            )
+        url = f"{self._url}/file/bot{self._token}/{quote(file_path)}"
+        answer = await in_background(
+            lambda: download(url, timeout_s=2 * _TIMEOUT_S, max_bytes=max_bytes)
         )
+        assert not isinstance(answer, NoRoom)  # the caller has reserved for it
+        return answer
 
 
 def _read(method: str, answer: Response) -> ApiResult | ApiRefusal | NoAnswer:
@@ -124,9 +131,12 @@ def _read(method: str, answer: Response) -> ApiResult | ApiRefusal | NoAnswer:
     )
 
 
-def _multipart(params: Mapping[str, object], upload: Upload) -> tuple[str, bytes]:
+def _multipart(
+    params: Mapping[str, object], upload: Upload
+) -> tuple[str, list[bytes | memoryview]]:
+    """The parts of the body; the file is not copied."""
     boundary = secrets.token_hex(16)
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     for name, value in params.items():
         text = value if isinstance(value, str) else json.dumps(value)
         head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'
@@ -135,6 +145,5 @@ def _multipart(params: Mapping[str, object], upload: Upload) -> tuple[str, bytes
         f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{upload.name}"'
         f"\r\nContent-Type: {upload.mime}\r\n\r\n"
     )
-    parts.append(head.encode() + upload.body + b"\r\n")
-    parts.append(f"--{boundary}--\r\n".encode())
-    return f"multipart/form-data; boundary={boundary}", b"".join(parts)
+    parts += [head.encode(), upload.body, f"\r\n--{boundary}--\r\n".encode()]
+    return f"multipart/form-data; boundary={boundary}", parts

@@ -15,6 +15,7 @@ from jobwire.systems.predictions.chat import (
     Later,
     MessageGone,
     PhotoTooLarge,
+    Picture,
     Rejected,
     Sent,
 )
@@ -44,7 +45,7 @@ class TelegramChat:
 
     async def fetch_photo(
         self, file_id: str, max_bytes: int
-    ) -> bytes | PhotoTooLarge | Rejected | Later | NoAnswer:
+    ) -> Picture | PhotoTooLarge | Rejected | Later | NoAnswer:
         """Download a photo. Telegram itself hands out files of at most 20 MB."""
         answer = await self._api.call("getFile", {"file_id": file_id})
         if isinstance(answer, NoAnswer):
@@ -93,7 +94,7 @@ class TelegramChat:
         return Edited() if isinstance(answer, ApiResult) else answer
 
     async def edit_picture(
-        self, chat_id: int, message_id: int, picture: bytes, mime: str
+        self, chat_id: int, message_id: int, picture: Picture, mime: str
     ) -> Edited | MessageGone | Blocked | Later | NoAnswer | Rejected:
         """Replace the content of a message of ours by a picture, or by a file with it."""
         kinds = ("photo", "document") if len(picture) <= MAX_PHOTO_BYTES else ("document",)

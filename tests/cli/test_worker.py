@@ -108,7 +108,7 @@ async def test_the_worker_runs_an_app_of_the_working_directory(
     queue = StreamsQueue(connection)
     with start(valkey, shop, "shop:app", "--slots", "3") as program:
         await asyncio.to_thread(
-            program.wait_for_line, f"worker with 3 slots for {', '.join(TASKS)}"
+            program.wait_for_line, f"worker with 3 slots; shop → {', '.join(TASKS)}"
         )
         for task in ("greet", "elsewhere"):
             job = await submit(queue, task, name="you")
@@ -331,10 +331,10 @@ def test_o12_the_server_of_the_endpoints_file_is_used(valkey: LocalValkey, shop:
 @clause("O-2")
 def test_reload_restarts_when_a_file_changes(valkey: LocalValkey, shop: Path) -> None:
     with start(valkey, shop, "shop:app", "--reload") as program:
-        first = f"worker with 10 slots for {', '.join(TASKS)}\n"
+        first = f"worker with 10 slots; shop → {', '.join(TASKS)}\n"
         program.wait_for_line(first.strip())
         (shop / "shop.py").write_text(APP + '\n@app.handler("new")\nasync def new(ctx): ...\n')
-        program.wait_for_line(f"for {', '.join(sorted([*TASKS, 'new']))}")
+        program.wait_for_line(f"→ {', '.join(sorted([*TASKS, 'new']))}")
         (shop / "shop.py").write_text("this is no Python\n")
         program.wait_for_line("cannot be loaded: SyntaxError")
         (shop / "shop.py").write_text(APP)

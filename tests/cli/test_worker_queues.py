@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import cast
 
+from jobwire.cli.exits import Exit
 from jobwire.local import LocalValkey
 from jobwire.systems.jobs.contract import StreamsKeys
 from tests.cli.runner import clean_env
@@ -37,9 +38,9 @@ async def tidy(ctx: Context) -> None: ...
 NIGHTLY = "from shop import app\n"
 
 
-def start(valkey: LocalValkey, folder: Path, app: str) -> Program:
+def start(valkey: LocalValkey, folder: Path, app: str, *options: str) -> Program:
     program = Program(
-        *("-m", "jobwire", "worker", app),
+        *("-m", "jobwire", "worker", app, *options),
         env=clean_env(JOBWIRE_VALKEY_URL=valkey.url),
         cwd=folder,
     )
@@ -110,3 +111,40 @@ def test_b08_a_restart_keeps_the_run_of_a_schedule_that_was_missed(
         assert plain.smembers(KEYS.queues) == {"shop", "reports"}, "no queue of another name"
         program.terminate()
         program.wait()
+
+
+@clause("J-53", "O-2")
+def test_j53_a_worker_reads_the_selected_queues_of_its_app(
+    valkey: LocalValkey, plain: Plain, tmp_path: Path
+) -> None:
+    """Two workers of one App, each with its queues; a name that no handler has is refused."""
+    (tmp_path / "shop.py").write_text(SHOP)
+    with (
+        start(valkey, tmp_path, "shop:app", "-Q", "reports,films") as some,
+        start(valkey, tmp_path, "shop:app", "--exclude-queue", "reports,films") as others,
+    ):
+        assert "; reports → report; films (bullmq) → render" in some.output
+        assert "; shop → mail, tidy" in others.output
+        registered: set[tuple[str, frozenset[str]]] = set()
+        for key in cast("list[str]", plain.keys(KEYS.worker("*"))):
+            fields = cast("dict[str, str]", plain.hgetall(key))
+            tasks = frozenset(name[5:] for name in fields if name[:5] == "task:")
+            registered.add((fields["queues"], tasks))
+        assert registered == {
+            ("reports", frozenset({"report"})),
+            ("shop", frozenset({"mail", "tidy"})),
+        }
+        for program in (some, others):
+            program.terminate()
+            program.wait()
+    env = clean_env(JOBWIRE_VALKEY_URL=valkey.url)
+    for option, told in (
+        (
+            "--queue=reprots",
+            "worker.queues: no handler has the queue 'reprots': films, reports, shop",
+        ),
+        ("--exclude-queue=shop,reports,films", "no queue of the App is left"),
+    ):
+        refused = Program("-m", "jobwire", "worker", "shop:app", option, env=env, cwd=tmp_path)
+        assert refused.wait() == Exit.USAGE
+        assert told in refused.output

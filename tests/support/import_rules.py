@@ -66,7 +66,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "task": frozenset(),
     "text": frozenset(),
     # Runs users' handlers with the real worker, and starts a real server for their tests.
-    "testing": frozenset({"job", "valkey", "worker", "local"}),
+    "testing": frozenset({"job", "valkey", "worker", "local", "task"}),
     "valkey": frozenset(),
     "systems": _BACKENDS | {"api"},
     "systems.http": _BACKENDS | {"api", "gateway", "json_schema", "text"},

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from datetime import date
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from jobwire import App, Context, Fail, Retry
 from jobwire.job.retry import fixed
 from jobwire.testing import Ran, Said, run, run_sync
+from jobwire.worker.middleware import CallNext
+from tests.support import clause
 
 pytest_plugins = ["pytester"]
 app = App()
@@ -44,6 +52,81 @@ async def broken(ctx: Context) -> None:
 async def slow(ctx: Context) -> None:
     ctx.partial = {"so": "far"}
     await asyncio.sleep(3600)
+
+
+class Order(BaseModel):
+    """A payload of pydantic."""
+
+    item: str
+    on: date
+
+
+@contextlib.asynccontextmanager
+async def lifespan() -> AsyncGenerator[str]:
+    yield "the pool"
+
+
+shop = App("shop", lifespan=lifespan)
+
+
+@shop.middleware
+async def audited(ctx: Context, call_next: CallNext) -> object:
+    await ctx.emit("audit", {"task": ctx.job.task})
+    return await call_next()
+
+
+@shop.cron("0 3 * * *", payload={"item": "tea", "on": "2026-11-18"}, name="nightly")
+@shop.handler("order", queue="orders", retries=1)
+async def order(ctx: Context, payload: Order) -> list[str]:
+    return [payload.item, payload.on.isoformat(), ctx.job.source, str(ctx.state)]
+
+
+@shop.handler("*", queue="films", wire="bullmq", uses={"postpone"})
+async def film(ctx: Context) -> str:
+    return f"{ctx.job.task} on {ctx.job.source}"
+
+
+@shop.handler("order", queue="urgent")
+async def urgent(ctx: Context) -> str:
+    return "at once"
+
+
+@clause("J-54")
+async def test_j54_a_handler_is_chosen_as_it_is_registered() -> None:
+    """By its function, its queue, its wire or its cron entry; inside lifespan and middleware."""
+    tea = Order(item="tea", on=date(2026, 11, 18))
+    wanted = ["tea", "2026-11-18", "orders", "the pool"]
+    for ran in (
+        await run(shop, order, tea),
+        await run(shop, "order", tea, queue="orders"),
+        await run(shop, cron="nightly"),
+    ):
+        assert (ran.result, ran.of("audit")) == (wanted, [{"task": "order"}])
+    assert (await run(shop, "order", queue="urgent")).result == "at once"
+    assert (await run(shop, "cut", queue="films", wire="bullmq")).result == "cut on films"
+
+
+@clause("J-54")
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            {"task": "order"},
+            "'order' has several handlers; choose one by queue=: 'orders', 'urgent'",
+        ),
+        (
+            {"task": "order", "queue": "other"},
+            "no handler for 'order' on the queue 'other'; it has: ",
+        ),
+        ({"cron": "daily"}, "cron='daily' names an entry, without a task; the app has: nightly"),
+        ({"task": chat}, "the app has no handler for <function chat"),
+    ],
+)
+def test_j54_a_handler_that_is_not_there_is_a_value_error(
+    arguments: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        run_sync(shop, **arguments)
 
 
 async def test_a_result_and_its_events() -> None:

@@ -22,7 +22,13 @@ _SETTINGS: Final = "jobwire.settings"
 
 
 def setting(
-    option: str, path: str, *, metavar: str | None = None, flag: str | None = None, help_text: str
+    option: str,
+    path: str,
+    *,
+    short: str = "",
+    metavar: str | None = None,
+    flag: str | None = None,
+    help_text: str,
 ) -> Callable[[_F], _F]:
     """An option that sets the setting at `path`: to its text, or as a flag to this value."""
 
@@ -33,6 +39,7 @@ def setting(
             context.meta.setdefault(_SETTINGS, {})[path] = (option, flag or value)
 
     return click.option(
+        *([short] if short else []),
         option,
         metavar=metavar,
         is_flag=flag is not None,

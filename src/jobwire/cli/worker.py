@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,7 +12,10 @@ from jobwire.cli import options, output
 from jobwire.cli.exits import CliExit, Exit, start_failure
 
 if TYPE_CHECKING:
+    from jobwire.job.messages import ServedQueue
     from jobwire.settings import Loaded, Settings
+
+_OWN_WIRE: Final = "streams"
 
 
 @click.command()
@@ -22,6 +25,19 @@ if TYPE_CHECKING:
     "worker.slots",
     metavar="N",
     help_text="Maximum number of running jobs.  [env: JOBWIRE_WORKER_SLOTS]",
+)
+@options.setting(
+    "--queue",
+    "worker.queues",
+    short="-Q",
+    metavar="QUEUES",
+    help_text="Read only these queues of the App, as a,b.  [env: JOBWIRE_WORKER_QUEUES]",
+)
+@options.setting(
+    "--exclude-queue",
+    "worker.exclude_queues",
+    metavar="QUEUES",
+    help_text="Do not read these queues.  [env: JOBWIRE_WORKER_EXCLUDE_QUEUES]",
 )
 @click.option(
     "--tasks", is_flag=True, help="Also run the six tasks, besides the handlers of the App."
@@ -45,6 +61,7 @@ def command(
     Examples:
       jobwire worker
       jobwire worker shop.jobs:app
+      jobwire worker shop.jobs:app -Q mail,reports
       jobwire worker jobs --slots 50 --reload     (`app` in jobs.py)
     """
     if reload:
@@ -70,11 +87,10 @@ def command(
         except NoSuchApp as error:
             raise CliExit(str(error), Exit.USAGE) from error
 
-        def on_ready() -> None:
+        def on_ready(served: "Sequence[ServedQueue]") -> None:
             ready.ready()
             if ready_fd is None:
-                count = settings.worker.slots
-                output.info(f"worker with {count} slots for {', '.join(sorted(loaded.handlers))}")
+                output.info(f"worker with {settings.worker.slots} slots; {_described(served)}")
 
         async def serve() -> None:
             if await serve_worker(
@@ -92,6 +108,15 @@ def command(
 
         uvloop.run(serve())
         return Exit.OK
+
+
+def _described(served: "Sequence[ServedQueue]") -> str:
+    """Each queue, and the tasks whose jobs wait in it."""
+    return "; ".join(
+        f"{each.queue}{'' if each.wire == _OWN_WIRE else f' ({each.wire})'}"
+        + (f" → {', '.join(each.tasks)}" if each.tasks else "")
+        for each in served
+    )
 
 
 def _child_arguments(arguments: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from jobwire.settings import Settings, SettingsError
 from jobwire.systems.backends import open_backends
 from jobwire.systems.system import Background, System, WorkerContext, import_from_here
 from jobwire.worker import App, Worker
-from jobwire.worker.app import CATCH_ALL
 from jobwire.worker.settings import WorkerSettings
 from jobwire.worker.worker import engine_routes
 
@@ -67,7 +66,8 @@ def _check_queue(app: App, module_name: str, attribute: str, others: Iterable[ob
         return
     former = module_name if attribute == "app" else f"{module_name}.{attribute}"
     app.former_name = former if former != app.name else ""
-    if any(isinstance(each, App) and each is not app and each.name == app.name for each in others):
+    apps = [each for each in others if isinstance(each, App) and each is not app]
+    if any(each.name == app.name and not each.is_empty for each in apps):
         _log.warning(
             "two Apps share the queue %s; give each a name of its own: App('%s')",
             app.name,
@@ -97,7 +97,7 @@ async def serve_worker(
     systems: Sequence[System],
     *,
     tasks: bool,
-    on_ready: Callable[[], None],
+    on_ready: Callable[[Sequence[ServedQueue]], None],
     replaces_pid: int | None = None,
 ) -> int:
     """Run a worker until SIGTERM or SIGINT; a second signal releases all jobs at once.
@@ -127,11 +127,15 @@ async def serve_worker(
         backends = await stack.enter_async_context(
             open_backends(settings, systems, "jobwire-worker")
         )
+        known_queues: set[str] = set()
         served = [
-            system.engines(WorkerContext(settings, backends.of(system), app, replaces_pid))
+            system.engines(
+                WorkerContext(settings, backends.of(system), app, replaces_pid, known_queues)
+            )
             for system in systems
             if system.engines
         ]
+        _check_selected(settings.worker, known_queues)
         engines = [
             engine
             for parts in served
@@ -142,11 +146,10 @@ async def serve_worker(
             raise SettingsError(
                 ["queues.names: there is no queue to serve; name one, or register a handler"]
             )
+        queues = [queue for parts in served for queue in parts.served]
         for parts in served:
             if parts.describe_process is not None:
-                parts.describe_process(
-                    [queue for engine in engines for queue in _served_queues(app, engine)]
-                )
+                parts.describe_process(queues)
         maintained: Counter[str] = Counter()
         worker = Worker(
             app,
@@ -159,7 +162,7 @@ async def serve_worker(
                 *(partial(_maintain, engine, maintained) for engine in engines),
                 *(work for parts in served for work in parts.background),
             ],
-            on_ready=on_ready,
+            on_ready=partial(on_ready, queues),
         )
         if settings.worker.metrics_port:
             stack.enter_context(_metrics(worker, settings.worker, maintained))
@@ -169,15 +172,14 @@ async def serve_worker(
         return worker.left_behind
 
 
-def _served_queues(app: App, engine: Engine) -> list[ServedQueue]:
-    return [
-        ServedQueue(
-            engine.wire,
-            queue,
-            (*sorted(routes.handlers), *(() if routes.catch_all is None else (CATCH_ALL,))),
-        )
-        for queue, routes in engine_routes(app, engine).items()
-    ]
+def _check_selected(worker: WorkerSettings, known: Set[str]) -> None:
+    for name, selected in (("queues", worker.queues), ("exclude_queues", worker.exclude_queues)):
+        for queue in selected:
+            if queue not in known:
+                have = ", ".join(sorted(known)) or "none"
+                raise SettingsError([f"worker.{name}: no handler has the queue {queue!r}: {have}"])
+    if known and not {*(worker.queues or known)} - {*worker.exclude_queues}:
+        raise SettingsError(["worker.exclude_queues: no queue of the App is left"])
 
 
 async def _maintain(engine: Engine, maintained: Counter[str]) -> None:

@@ -79,6 +79,14 @@ class WorkerContext:
     app: App
     replaces_pid: int | None = None
     """A worker's process on this machine that is dead; its jobs are free."""
+    known_queues: set[str] = field(default_factory=set[str])
+    """The queues that were asked for with `reads`, of all systems."""
+
+    def reads(self, queue: str) -> bool:
+        """Whether the worker is to read this queue of its App."""
+        self.known_queues.add(queue)
+        worker = self.settings.worker
+        return (not worker.queues or queue in worker.queues) and queue not in worker.exclude_queues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +95,8 @@ class WorkerParts:
     is run by the worker."""
 
     engines: Sequence[Engine]
+    served: Sequence[ServedQueue] = ()
+    """Each queue of the engines, and the tasks whose jobs wait in it."""
     background: Sequence[Background] = ()
     describe_process: Callable[[Sequence[ServedQueue]], None] | None = None
     """Is given the queues of all systems, for a registration of the process."""

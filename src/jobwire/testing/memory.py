@@ -6,7 +6,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -42,7 +42,9 @@ from jobwire.job.messages import (
     Token,
     WaitsForChildren,
 )
-from jobwire.worker.app import App
+from jobwire.task import HasTask
+from jobwire.worker.app import CATCH_ALL, App, Handler
+from jobwire.worker.codec import to_json
 from jobwire.worker.worker import Worker
 
 T = TypeVar("T")
@@ -86,60 +88,118 @@ class Ran:
 
 async def run(
     app: App,
-    task: str,
+    task: "str | HasTask[Any, Any] | None" = None,
     payload: object = None,
     *,
+    queue: str = "",
+    wire: str = "",
+    cron: str = "",
     max_attempts: int | None = None,
     timeout_s: float | None = None,
 ) -> Ran:
-    """Run one job of `task` to its end; `max_attempts` and `timeout_s` as in a client's request."""
-    if task not in app.handlers:
-        known = ", ".join(sorted(app.handlers)) or "none"
-        raise ValueError(f"the app has no handler for {task!r}; it has: {known}")
-    plain = cast(Json, msgspec.json.decode(msgspec.json.encode({} if payload is None else payload)))
-    queue = SingleJobEngine(task, plain, Policy(max_attempts, timeout_s))
-    worker = Worker(app, [queue], slots=1)
+    """Run one job to its end, inside the App's lifespan and middleware.
+
+    `task` is its name, or the handler's function. `queue` and `wire` choose one of several handlers
+    of a task. With `cron`, the name of a cron entry, it is the job that this entry submits.
+    `max_attempts` and `timeout_s` are as in a client's request.
+    """
+    if cron:
+        entry = next((each for each in app.crons if each.name == cron), None)
+        if entry is None or task is not None:
+            known = ", ".join(each.name for each in app.crons) or "none"
+            raise ValueError(f"cron={cron!r} names an entry, without a task; the app has: {known}")
+        handler = _handler(app, entry.task, entry.queue, entry.wire)
+        text = entry.payload_json
+    else:
+        handler = _handler(app, task, queue, wire)
+        text = to_json({} if payload is None else payload)
+    name = handler.task
+    if name == CATCH_ALL:
+        name = task if isinstance(task, str) else CATCH_ALL
+    plain = cast(Json, msgspec.json.decode(text))
+    engine = SingleJobEngine(
+        name, plain, Policy(max_attempts, timeout_s), handler.queue, handler.wire
+    )
+    worker = Worker(app, [engine], slots=1)
     running = asyncio.create_task(worker.run())
     try:
-        over = asyncio.create_task(queue.over.wait())
+        over = asyncio.create_task(engine.over.wait())
         await asyncio.wait([running, over], return_when=asyncio.FIRST_COMPLETED)
         over.cancel()
     finally:
         worker.stop()
         worker.stop()
         await running
-    return queue.ran
+    return engine.ran
 
 
 def run_sync(
     app: App,
-    task: str,
+    task: "str | HasTask[Any, Any] | None" = None,
     payload: object = None,
     *,
+    queue: str = "",
+    wire: str = "",
+    cron: str = "",
     max_attempts: int | None = None,
     timeout_s: float | None = None,
 ) -> Ran:
     """`run` for tests without an event loop."""
-    return asyncio.run(run(app, task, payload, max_attempts=max_attempts, timeout_s=timeout_s))
+    return asyncio.run(
+        run(
+            app,
+            task,
+            payload,
+            queue=queue,
+            wire=wire,
+            cron=cron,
+            max_attempts=max_attempts,
+            timeout_s=timeout_s,
+        )
+    )
+
+
+def _handler(app: App, task: object, queue: str, wire: str) -> Handler:
+    """The handler that is meant; ValueError if there is none, or more than one."""
+    every = [*app.handlers.values(), *app.queue_handlers]
+    found = [
+        each
+        for each in every
+        if (each.task == task or each.function is task)
+        and (not queue or each.queue == queue)
+        and (not wire or each.wire == wire)
+    ]
+    if not found and queue and isinstance(task, str):
+        found = [each for each in every if each.queue == queue and each.task == CATCH_ALL]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        where = ", ".join(repr(each.queue) for each in found)
+        raise ValueError(f"{task!r} has several handlers; choose one by queue=: {where}")
+    known = ", ".join(sorted(each.task for each in every)) or "none"
+    where = f" on the queue {queue!r}" if queue else ""
+    raise ValueError(f"the app has no handler for {task!r}{where}; it has: {known}")
 
 
 class SingleJobEngine:
     """An Engine with a single job."""
 
     name = "memory"
-    queues = ("memory",)
-    wire = "memory"
     traits = Traits(uses=frozenset({"postpone", "rate_limit", "children", "update_data"}))
     reserved_kinds = frozenset({"done", "error", "canceled"})
 
-    def __init__(self, task: str, payload: Json, policy: Policy) -> None:
+    def __init__(
+        self, task: str, payload: Json, policy: Policy, queue: str = "", wire: str = ""
+    ) -> None:
+        self.queues = (queue or self.name,)
+        self.wire = wire or self.name
         self.ran = Ran()
         self.over = asyncio.Event()
         self._available = asyncio.Event()
         self._available.set()
         self._policy = policy
         (token,) = new_tokens(1)
-        self._job = JobInfo(new_job_id(), self.name, task, payload, 1, 0, 0, "", "")
+        self._job = JobInfo(new_job_id(), self.queues[0], task, payload, 1, 0, 0, "", "")
         self._token = token
 
     def unknown_task(self, leased: LeasedJob) -> Outcome:

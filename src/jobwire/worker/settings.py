@@ -15,6 +15,10 @@ class WorkerSettings:
     """How long a job stays with a worker that no longer renews its lease."""
     drain: timedelta = timedelta(seconds=25)
     """How long running jobs may continue after SIGTERM (under `up`: `up.drain`)."""
+    queues: tuple[str, ...] = ()
+    """Read only these queues of the App, on any wire; empty: all of them."""
+    exclude_queues: tuple[str, ...] = ()
+    """Do not read these queues of the App."""
     default_queue: bool = False
     """Read the queue `default` even without a task that is enqueued there: for gateways of others,
     which know only that queue."""

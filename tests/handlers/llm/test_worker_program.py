@@ -58,7 +58,7 @@ async def test_j50_a_worker_without_an_app_has_the_six_tasks(
     async with Upstream(says("Hello")) as upstream:
         env = {"OPENAI_BASE_URL": upstream.url, "OPENAI_MODEL": "tester", "OPENAI_API_KEY": "k"}
         with start(valkey, tmp_path, **env) as program:
-            line = "worker with 10 slots for chat, code, embed, plan, rag, tool"
+            line = "worker with 10 slots; default → chat, code, embed, plan, rag, tool"
             await asyncio.to_thread(program.wait_for_line, line)
             result = await result_of(connection, "chat", {"prompt": "Hi"})
             program.terminate()
@@ -77,7 +77,7 @@ async def test_j50_an_app_with_tools_gets_the_task_that_calls_them(
     async with Upstream(says(call)) as upstream:
         env = {"OPENAI_BASE_URL": upstream.url, "OPENAI_MODEL": "tester"}
         with start(valkey, tmp_path, "house", **env) as program:
-            line = "for chat, code, embed, greet, plan, rag, tool"
+            line = "house → greet; default → chat, code, embed, plan, rag, tool"
             await asyncio.to_thread(program.wait_for_line, line)
             result = await result_of(connection, "tool", {"prompt": "Let me in on the third"})
             program.terminate()

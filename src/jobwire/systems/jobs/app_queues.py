@@ -26,6 +26,10 @@ class AppQueues(NamedTuple):
     former: str
     """The queue in which earlier releases would have enqueued the App's tasks, or empty."""
 
+    def tasks_in(self, queue: str) -> list[str]:
+        """The tasks whose jobs are enqueued there."""
+        return [task for task, own in self.by_task.items() if own == queue]
+
 
 def app_queues(app: App, settings: Settings) -> AppQueues:
     """The six tasks and those of `jobs.tasks` are enqueued in the default queue, every other task

@@ -49,6 +49,8 @@ class OwnRegistration:
         fields += (WorkerField.QUEUES, " ".join(queues))
         for task in tasks:
             queue = task_queues.get(task.name, contract.DEFAULT_QUEUE)
+            if task.name in task_queues and queue not in queues:
+                continue  # it is left to workers that read that queue
             text = write_registration(task.schema_json, task.example_json, queue)
             fields += (f"{contract.TASK_FIELD}{task.name}", text)
         self._fields, self._missing_requirements = tuple(fields), missing_requirements

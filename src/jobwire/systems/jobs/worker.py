@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from typing import Final
 
 from jobwire.handlers.llm import register
+from jobwire.job.messages import ServedQueue
 from jobwire.settings import Settings
 from jobwire.systems.jobs.app_queues import app_queues
 from jobwire.systems.jobs.cron_store import StreamsCronStore
@@ -35,18 +36,25 @@ def jobs_engines(context: WorkerContext) -> WorkerParts:
     """Return the worker's end of its queues, and the scheduler of the App's cron entries."""
     connection, jobs = context.backends.valkey, jobs_settings(context.settings)
     found = app_queues(context.app, context.settings)
-    if not found.queues:
+    queues = [queue for queue in found.queues if context.reads(queue)]
+    if not queues:
         return WorkerParts(engines=[])
     engine = StreamsEngine(
         connection,
         jobs,
-        queues=found.queues,
+        queues=queues,
         task_queues=found.by_task,
-        former_queue=found.former,
+        former_queue=found.former if context.app.name in queues else "",
         replaces_pid=context.replaces_pid,
     )
     crons = [entry for entry in context.app.crons if entry.name in found.by_cron]
     scheduler = Scheduler(crons, StreamsCronStore(connection, jobs, found.by_cron))
+    served = [
+        ServedQueue(engine.wire, name, tuple(sorted(found.tasks_in(name)))) for name in queues
+    ]
     return WorkerParts(
-        engines=[engine], background=[scheduler.run], describe_process=engine.describe_process
+        engines=[engine],
+        served=served,
+        background=[scheduler.run],
+        describe_process=engine.describe_process,
     )

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from jobwire.job.errors import BackendUnavailable, RefusedError
+from jobwire.job.messages import ServedQueue
 from jobwire.settings import Settings, SettingsError
 from jobwire.systems.queues.checks import check_queue_name
 from jobwire.systems.queues.codec import json_text
@@ -20,6 +21,7 @@ from jobwire.systems.queues.video import register_video
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.systems.system import Background, WorkerContext, WorkerParts
 from jobwire.worker import App
+from jobwire.worker.app import CATCH_ALL
 from jobwire.worker.scheduler import CronEntry
 
 _log: Final = logging.getLogger("jobwire.worker.cron")
@@ -36,7 +38,9 @@ def video_task(app: App, settings: Settings) -> Generator[Sequence[Background]]:
 def queues_engines(context: WorkerContext) -> WorkerParts:
     """One engine for each queue that a handler names or that is set; they share their sockets."""
     settings = context.settings.queues
-    names = dict.fromkeys((*context.app.queues(BullEngine.wire), *settings.names))
+    app = context.app
+    of_app = dict.fromkeys((*app.queues(BullEngine.wire), *settings.names))
+    names = [name for name in of_app if context.reads(name)]
     if not names:
         return WorkerParts(engines=[])
     try:
@@ -48,14 +52,19 @@ def queues_engines(context: WorkerContext) -> WorkerParts:
         queues_server(context.settings, context.backends.valkey), settings.bull()
     )
     crons = [
-        entry
-        for entry in context.app.crons
-        if entry.queue in names and entry.wire in ("", BullEngine.wire)
+        entry for entry in app.crons if entry.queue in names and entry.wire in ("", BullEngine.wire)
     ]
     return WorkerParts(
         engines=[BullEngine(shared, name) for name in names],
+        served=[_served(app, name) for name in names],
         background=[partial(_set_schedulers, shared, crons)] if crons else (),
     )
+
+
+def _served(app: App, queue: str) -> ServedQueue:
+    routes = app.routes(BullEngine.wire, queue)
+    rest = () if routes.catch_all is None else (CATCH_ALL,)
+    return ServedQueue(BullEngine.wire, queue, (*sorted(routes.handlers), *rest))
 
 
 async def _set_schedulers(shared: WorkerConnections, crons: Sequence[CronEntry]) -> None:

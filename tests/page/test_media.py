@@ -27,6 +27,15 @@ pytestmark = pytest.mark.xdist_group("page")
 HOSTILE: Final = "<img src=x onerror='window.hacked=1'><script>window.hacked=1<"
 NOT_HACKED: Final = "!window.hacked && !document.querySelector('#root script, #root [onerror]')"
 SHOWN: Final = "document.querySelector('.shown img.pic')?.naturalWidth > 100"
+HOLD_LISTS: Final = """window.lists = Object.assign([], { hold: true, arrived: 0 });
+  const ask = window.fetch;
+  window.fetch = async (url, options) => {
+    const answer = await ask(url, options);
+    if (!/\\/v1\\/images(\\?|$)/.test(new URL(url, location).href)) return answer;
+    if (lists.hold) await new Promise((arrive) => lists.push(arrive));
+    lists.arrived += 1;
+    return answer;
+  };"""
 
 
 def hash_of(page: Page) -> str:
@@ -86,8 +95,13 @@ def test_o04_a_photo_is_sent_followed_and_shown_without_its_face(
         click_text(page, "dialog button", "Keep it")
         until(page, "!document.querySelector('dialog')", "the question to close")
         click_text(page, ".shown button", "Delete")
+        # A list that was read before the deletion arrives after it.
+        page.run(HOLD_LISTS)
+        until(page, "lists.length", "a list to be on its way")
         click_text(page, "dialog button", "Delete")
         until(page, "location.hash === '#/images'", "the list")
+        page.run("lists.hold = false, lists.forEach((arrive) => arrive())")
+        until(page, "lists.arrived > lists.length", "a later list")
         wait_until_sync(lambda: name not in page.text("main"), "the row to be removed")
     assert name not in [each.filename for each in media.client.images.list().images]
 

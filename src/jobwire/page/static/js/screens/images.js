@@ -46,6 +46,7 @@ class Images {
   older = false;
   one = null; // the image of the URL, if it is not in the list
   gone = false;
+  deleted = new Set(); // ids; a list that was read before the deletion may come after it
   over = false; // a file is held over the drop zone
   refusal = "";
   title = () => "Images";
@@ -69,9 +70,11 @@ class Images {
 
   async poll() {
     const [page, one] = await Promise.all([this.older ? null : get("/v1/images", { limit: PAGE }), this.wanted()]);
-    if (page && !this.older) [this.page, this.images] = [page, page.images];
+    if (page && !this.older) [this.page, this.images] = [page, this.left(page)];
     this.one = one;
   }
+
+  left = (page) => page.images.filter((image) => !this.deleted.has(image.image_id));
 
   // The image of the URL; a link may lead to one that is on no page of the list yet.
   async wanted() {
@@ -91,7 +94,7 @@ class Images {
     try {
       const page = await get("/v1/images", { limit: PAGE, cursor: this.page.cursor });
       this.older = true;
-      this.images = [...this.images, ...page.images].slice(-MOST);
+      this.images = [...this.images, ...this.left(page)].slice(-MOST);
       this.page = page;
     } catch (problem) {
       this.refusal = problem.message;
@@ -166,7 +169,8 @@ class Images {
         await call("DELETE", path);
         forget(picturePath(image.image_id));
         for (const upload of uploads.filter((each) => each.id === image.image_id)) dismiss(upload);
-        this.images = this.images.filter((each) => each !== image);
+        this.deleted.add(image.image_id);
+        this.images = this.images.filter((each) => !this.deleted.has(each.image_id));
         this.refusal = "";
         if (this.id) go("#/images");
         this.id = ""; // it is not read again

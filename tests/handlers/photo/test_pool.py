@@ -74,6 +74,19 @@ async def code_of(pool: PhotoPool, source: Path, target: Path) -> str:
     return ""
 
 
+def photo_workers() -> set[int]:
+    """The processes of this test's pool."""
+    children = psutil.Process().children(recursive=True)
+    return {child.pid for child in children if _runs_a_worker(child)}
+
+
+def _runs_a_worker(process: psutil.Process) -> bool:
+    try:
+        return "jobwire.handlers.photo.worker" in process.cmdline()
+    except psutil.Error:
+        return False
+
+
 def _written(folder: Path) -> list[str]:
     return [file.name for file in folder.glob("*.webp")]
 
@@ -109,22 +122,47 @@ async def test_i22_crash_fails_its_own_photo_alone(
 
 
 @clause("I-22", "I-6")
-async def test_i22_killed_worker_fails_its_own_photo_alone(
+async def test_i22_photo_of_a_killed_worker_runs_again_up_to_a_limit(
     dark: Path, bright: Path, tmp_path: Path
 ) -> None:
+    """The photo is not at fault when its worker is killed (by the out-of-memory killer, by an
+    operator), unless that happens again and again. Other photos are not affected."""
     async with opened("SleepOnDark", PoolLimits(workers=2)) as pool:
-        workers, steps = set(pool.pids), Steps()
+        steps = Steps()
         stuck = asyncio.ensure_future(
             pool.process(dark, tmp_path / "dark.webp", on_step=steps.of("dark"))
         )
-        await wait_until(steps.reached("dark", Step.DETECT), "the dark photo's detection")
-        (busy,) = workers - set(pool.pids)
-        os.kill(busy, signal.SIGKILL)
+        for run in range(1, 5):
+            await wait_until(
+                lambda run=run: steps.seen.count(("dark", Step.DETECT)) == run,
+                f"detection {run} of the dark photo",
+            )
+            (busy,) = photo_workers() - set(pool.pids)
+            os.kill(busy, signal.SIGKILL)
         with pytest.raises(PhotoError) as failed:
             await stuck
         assert failed.value.code == "INTERNAL"
         assert await code_of(pool, bright, tmp_path / "bright.webp") == ""
         assert await code_of(pool, bright, tmp_path / "again.webp") == ""
+
+
+@clause("I-22")
+async def test_i22_worker_killed_while_it_starts_fails_no_photo(
+    bright: Path, tmp_path: Path
+) -> None:
+    """Both starts: of the pool, and of a worker that is replaced."""
+
+    async def kill_starting(known: set[int]) -> None:
+        (starting,) = await wait_until(lambda: photo_workers() - known, "a worker to start")
+        os.kill(starting, signal.SIGKILL)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(kill_starting(set()))
+        async with opened() as pool:
+            (idle,) = pool.pids
+            os.kill(idle, signal.SIGKILL)
+            tasks.create_task(kill_starting({idle}))
+            assert await code_of(pool, bright, tmp_path / "bright.webp") == ""
 
 
 @clause("I-22")

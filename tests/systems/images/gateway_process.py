@@ -135,6 +135,11 @@ class GatewayProcess:
         """Start it, in the place of an earlier one, and wait until it is ready."""
         self._close()
         self.proxy.heal()
+        self._program = self.second(self.port)
+        self._program.wait_for_line("images gateway on", timeout_s=60)
+
+    def second(self, port: int) -> Program:
+        """Another one with the same settings and the same spool."""
         hidden = {name: "" for name in os.environ if name not in clean_env()}
         store = self.store.config
         env = {
@@ -148,7 +153,7 @@ class GatewayProcess:
             "JOBWIRE_OBJECTS_SECRET_KEY": store.secret_key,
             "JOBWIRE_IMAGES_TOKEN_PUBLIC_KEY": str(self.folder / "images" / "token-public.pem"),
             "JOBWIRE_IMAGES_KEY_PREFIX": PREFIX,
-            "JOBWIRE_IMAGES_PORT": str(self.port),
+            "JOBWIRE_IMAGES_PORT": str(port),
             "JOBWIRE_IMAGES_DETECT": "tests.systems.images.plugins:LeftHalf",
             "JOBWIRE_IMAGES_FILL": "grey",
             "JOBWIRE_IMAGES_WORKERS": "2",
@@ -158,8 +163,7 @@ class GatewayProcess:
             "JOBWIRE_GATEWAY_BODY_TIMEOUT": "60s",
             **self._settings,
         }
-        self._program = Program("-m", "jobwire", "images", "gateway", env=env)
-        self._program.wait_for_line("images gateway on", timeout_s=60)
+        return Program("-m", "jobwire", "images", "gateway", env=env)
 
     def kill(self) -> None:
         """kill -9; held writes are dropped."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.local import LocalValkey
 from jobwire.objects import BucketConfig
+from jobwire.systems.images.contract import ImageErrorCode, ImageKeys, failed_now
 from tests.support import Plain, clause, wait_until_sync
 from tests.support.jobs_http import bearer, key
 from tests.support.s3 import boto_client
@@ -42,6 +46,24 @@ def test_i11_images_are_listed_newest_first_by_pages(site: ImageSite) -> None:
         answer = site.client.get("/v1/images", params={"cursor": bad})
         assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor"), bad
     assert site.client.get("/v1/images", params={"limit": "0"}).status_code == 422
+
+
+@clause("I-13")
+def test_i13_a_result_that_a_killed_process_had_read_is_applied_after_30_s(
+    site: ImageSite, plain: Plain
+) -> None:
+    image_id = site.announce()["image_id"]
+    keys = ImageKeys()
+    result: Any = failed_now(image_id, ImageErrorCode.INTERNAL, "interrupted").fields()
+    with contextlib.suppress(ResponseError):  # another test has emptied the server
+        plain.xgroup_create(keys.result, "api-workers", id="0", mkstream=True)
+    # In one transaction, so that the consumers of the site do not get it first.
+    with plain.pipeline(transaction=True) as both:
+        both.xadd(keys.result, result)
+        both.xreadgroup("api-workers", "dead", {keys.result: ">"}, count=100)
+        entry, _ = both.execute()
+    plain.call("XCLAIM", keys.result, "api-workers", "dead", 0, entry, "IDLE", 31_000, "JUSTID")
+    assert site.ended(image_id)["status"] == "failed"
 
 
 @clause("I-11")

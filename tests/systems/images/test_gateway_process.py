@@ -20,7 +20,7 @@ import httpx
 import pytest
 from redis import Redis
 
-from jobwire.local import LocalValkey
+from jobwire.local import LocalValkey, free_port
 from jobwire.objects import BucketConfig
 from jobwire.systems.images.contract import ImageKeys
 from tests.support import Plain, clause, wait_until_sync
@@ -75,6 +75,17 @@ def gateway(running: GatewayProcess, valkey: LocalValkey) -> GatewayProcess:
 
 def stage(plain: Plain, image_id: str) -> str:
     return str(plain.hget(KEYS.status(image_id), "stage"))
+
+
+@clause("I-30")
+def test_i30_a_second_gateway_on_the_same_spool_says_so_in_one_line(
+    gateway: GatewayProcess,
+) -> None:
+    with gateway.second(free_port()) as second:
+        assert second.wait(timeout_s=60) == 2
+        (line,) = [each for each in second.output.splitlines() if each.startswith("jobwire:")]
+    assert "another upload gateway uses the spool" in line
+    assert "give each its own images.spool_dir" in line
 
 
 @clause("I-21")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import os
+import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -29,7 +32,7 @@ from jobwire.systems.images.database import database_url, migrate, open_engine
 from jobwire.systems.images.records import IMAGES, ImageRecords, RecordStatus
 from jobwire.systems.images.results import Reconciler, ResultHandler
 from jobwire.systems.images.status import ImageStatus
-from jobwire.valkey import Connection, Consumer, Reclaimer
+from jobwire.valkey import Connection, Consumer, Reclaimer, StreamMessage
 from tests.support import Fresh, Plain, clause, wait_until
 
 # Not on the shared site, which reads results too.
@@ -265,6 +268,39 @@ async def test_i33_results_wait_while_the_database_is_unavailable(
         assert record.status is RecordStatus.READY
     assert plain.xlen(DEAD) == 0
     assert plain.call("XPENDING", RESULT, "api-workers") == [0, None, None, None]
+
+
+@clause("I-13")
+async def test_i13_results_do_not_wait_for_a_writer_that_was_cancelled(
+    tmp_path: Path, seaweedfs: BucketConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Results that arrive together are written by one of their handlers. If that one is cancelled,
+    the others hung until the next result came."""
+    async with opened(tmp_path) as (_, records):
+        handler = ResultHandler(records, Bucket(seaweedfs))
+        messages = [
+            StreamMessage(f"1-{number}", processed(image_id).fields())
+            for number, image_id in enumerate(("first", "second", "third"))
+        ]
+        for image_id in ("first", "second", "third"):
+            await create(records, image_id)
+        blocker = sqlite3.connect(tmp_path / "records.sqlite", isolation_level=None)
+        with contextlib.closing(blocker):
+            blocker.execute("BEGIN EXCLUSIVE")
+            first = asyncio.create_task(handler.handle(messages[0]))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            others = [asyncio.create_task(handler.handle(each)) for each in messages[1:]]
+            for _ in range(3):
+                await asyncio.sleep(0)
+            first.cancel()
+            await asyncio.wait([first])
+            blocker.execute("ROLLBACK")
+        async with asyncio.timeout(20):
+            assert await asyncio.gather(*others) == [None, None]
+            assert await handler.handle(messages[0]) is None
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 @clause("I-13")

@@ -5,7 +5,8 @@
 
 `process` ends in one of four ways: a Photo; a PhotoError with a code of I-6; PoolFull at once, when
 too many wait; a cancellation, which kills the worker that has the photo. In all but the first the
-target does not exist. A worker that is killed or crashes fails its own photo alone and is replaced.
+target does not exist. A worker that crashes fails its own photo alone and is replaced. The photo of
+a worker that is killed runs again in another one, up to a limit; a start that fails is repeated.
 Closing the pool kills all workers; photos that were not finished fail as INTERNAL.
 """
 
@@ -20,12 +21,14 @@ from jobwire.handlers.photo.admission import PhotoAdmission, memory_cost
 from jobwire.handlers.photo.errors import ErrorCode, PhotoError, SetupError
 from jobwire.handlers.photo.messages import PhotoJob
 from jobwire.handlers.photo.options import MEGABYTE, PhotoOptions, PoolLimits
-from jobwire.handlers.photo.process import WorkerExited, WorkerProcess
+from jobwire.handlers.photo.process import WorkerExited, WorkerNotStarted, WorkerProcess
 from jobwire.handlers.photo.results import Photo, Step
 
 _log: Final = logging.getLogger("jobwire.handlers.photo")
-_TRIES: Final = 3
-"""Workers that may exit before one begins the photo."""
+_TRIES: Final = 4
+"""Workers that may be killed, or not start, for one photo; as often as an upload gateway may be
+killed while it processes one."""
+_START_PAUSE_S: Final = 0.1
 
 
 def _ignore(_step: Step) -> None:
@@ -115,7 +118,9 @@ class PhotoPool:
             try:
                 return await worker.run(job, on_step)
             except WorkerExited as exited:
-                _log.warning("photo worker %s while idle; another one gets the photo", exited)
+                if not self._is_open:  # the pool has killed it
+                    break
+                _log.warning("photo worker %s; another one gets the photo", exited)
             finally:
                 await self._put_back(worker)
         raise PhotoError(ErrorCode.INTERNAL, "processing was interrupted; upload the photo again")
@@ -132,7 +137,7 @@ class PhotoPool:
         try:
             return await self._start()
         except (SetupError, OSError) as error:
-            _log.exception("photo worker did not start; the photo fails, the next one tries again")
+            _log.exception("photo worker did not start; the photo fails")
             raise PhotoError(
                 ErrorCode.INTERNAL, "photos cannot be processed now; try again later"
             ) from error
@@ -154,6 +159,13 @@ class PhotoPool:
         self._idle.clear()
 
     async def _start(self) -> WorkerProcess:
+        """A worker; SetupError where a library, weights or memory are missing."""
+        for number in range(1, _TRIES):
+            try:
+                return await WorkerProcess.start(self._limits, self._options)
+            except (WorkerNotStarted, OSError) as error:
+                _log.warning("photo worker did not start: %s; will retry", error)
+                await asyncio.sleep(number * _START_PAUSE_S)
         return await WorkerProcess.start(self._limits, self._options)
 
 

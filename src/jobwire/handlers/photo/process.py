@@ -46,7 +46,11 @@ _decode: Final = msgspec.json.Decoder(FromWorker).decode
 
 
 class WorkerExited(Exception):
-    """The worker ended before it began the photo: another one can have it."""
+    """The worker ended, or was killed, through no fault of the photo: another one can have it."""
+
+
+class WorkerNotStarted(SetupError):
+    """The worker ended while it started. Another one may start."""
 
 
 class WorkerProcess:
@@ -94,7 +98,7 @@ class WorkerProcess:
                     case WorkerNotReady(message):
                         raise SetupError(message)
                     case _:
-                        raise SetupError(
+                        raise WorkerNotStarted(
                             "a photo worker ended while it started; is worker_memory_mb too small?"
                         )
         except TimeoutError:
@@ -163,13 +167,15 @@ class WorkerProcess:
         code = await asyncio.to_thread(self._child.wait, _EXIT_TIMEOUT_S)
         how = "broke off" if code is None else f"ended with code {code}"
         if not began:
-            return WorkerExited(how)
+            return WorkerExited(f"{how} while idle")
         _log.warning("photo worker %s pid=%d step=%s; it is replaced", how, self.pid, began[-1])
         if code == -signal.SIGXCPU:
             return _too_slow(f"{self._limits.cpu_limit_s} s of CPU")
         if code is not None and -code in _CRASHES:
             failed, message = FAILURES[began[-1]]
             return PhotoError(failed, message, detail=f"the worker {how}")
+        if code is None or code < 0:  # killed, by the out-of-memory killer or by an operator
+            return WorkerExited(how)
         return _internal(f"the worker {how}")
 
 

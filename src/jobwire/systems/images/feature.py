@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 _log = component("images")
 _MEGABYTE: Final = 1 << 20
 _RECONCILE_S: Final = 60.0
+_RECLAIM_IDLE_S: Final = 30.0
+_RECLAIM_SCAN_S: Final = 5.0
+"""A result that a killed process had read is applied by another one within both together. Processes
+that live renew their results at a third of the first."""
 _CONCURRENCY: Final = 64
 """Results that one consumer reads and applies at a time, in one transaction."""
 
@@ -139,6 +143,7 @@ async def _results(
                 count=_CONCURRENCY,
                 block_s=streams.block_timeout.total_seconds(),
                 concurrency=_CONCURRENCY,
+                idle_timeout_s=_RECLAIM_IDLE_S,
             )
             await consumer.start()
             stack.push_async_callback(consumer.stop)
@@ -149,6 +154,8 @@ async def _results(
             consumer=name,
             handler=handler.handle,
             concurrency=_CONCURRENCY,
+            idle_timeout_s=_RECLAIM_IDLE_S,
+            scan_interval_s=_RECLAIM_SCAN_S,
         )
         await reclaimer.start()
         stack.push_async_callback(reclaimer.stop)

@@ -84,32 +84,37 @@ class _Batches:
     def __init__(self, records: ImageRecords) -> None:
         self._records = records
         self._waiting: list[tuple[ImageResult, asyncio.Future[Applied]]] = []
-        self._is_writing = False
+        self._writing = asyncio.Lock()
 
     async def apply(self, result: ImageResult) -> Applied:
-        """Write a result, with those of others; returns after the commit."""
-        future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
-        self._waiting.append((result, future))
-        if not self._is_writing:
-            self._is_writing = True
-            try:
-                await self._write()
-            finally:
-                self._is_writing = False
-        return await future
+        """Write a result, with those of others; returns after the commit.
 
-    async def _write(self) -> None:
-        while self._waiting:
-            await asyncio.sleep(0)  # others of the same read join
-            batch, self._waiting = self._waiting[:_PAGE], self._waiting[_PAGE:]
-            try:
-                await self._write_batch(batch)
-            except BaseException as error:
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(_outcome_unknown(error))
-                if not isinstance(error, Exception):
-                    raise
+        Whoever has the lock writes for all. If that one is cancelled, the next one goes on.
+        """
+        future: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        self._waiting.append(mine := (result, future))
+        try:
+            async with self._writing:
+                await asyncio.sleep(0)  # others of the same read join
+                while not future.done():
+                    batch, self._waiting = self._waiting[:_PAGE], self._waiting[_PAGE:]
+                    await self._write(batch)
+            return future.result()
+        finally:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+            if future.done():
+                future.exception()  # read, although its caller was cancelled
+
+    async def _write(self, batch: Sequence[tuple[ImageResult, "asyncio.Future[Applied]"]]) -> None:
+        try:
+            await self._write_batch(batch)
+        except BaseException as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(_outcome_unknown(error))
+            if not isinstance(error, Exception):
+                raise
 
     async def _write_batch(
         self, batch: Sequence[tuple[ImageResult, "asyncio.Future[Applied]"]]

@@ -20,13 +20,13 @@ from jobwire.handlers.photo import (
 from jobwire.handlers.photo.header import CONTENT_TYPES, sniff
 from jobwire.handlers.photo.results import Photo
 from jobwire.log import component
-from jobwire.settings import Settings
+from jobwire.settings import Settings, SettingsError
 from jobwire.systems.images.http.uploads import upload_route
 from jobwire.systems.images.key_files import public_key
 from jobwire.systems.images.metrics import UploadCollector
 from jobwire.systems.images.processing import Processing
 from jobwire.systems.images.scripts import SCRIPTS
-from jobwire.systems.images.spool import Spool
+from jobwire.systems.images.spool import Spool, SpoolInUse
 from jobwire.systems.images.storage import image_status, spool_folder
 from jobwire.systems.images.tokens import TokenVerifier, read_public_key
 from jobwire.systems.images.uploads import UploadIntake, UploadLimits
@@ -122,7 +122,10 @@ async def image_uploads(context: GatewayContext, *, eager: bool = False) -> Asyn
         await photos.start()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(photos.close)
-        spool = Spool(spool_folder(settings))
+        try:
+            spool = Spool(spool_folder(settings))
+        except SpoolInUse as error:
+            raise SettingsError([str(error)]) from error
         stack.callback(spool.close)
         await asyncio.to_thread(spool.recover)
         processing = Processing(

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Final, cast
 
+import httpx
 import psutil
 import pytest
 
@@ -15,7 +16,7 @@ from jobwire.local import LocalValkey
 from jobwire.systems.jobs.cron_store import StreamsCronStore
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from tests.support import Fresh, Plain, clause
+from tests.support import Fresh, Plain, clause, wait_until, wait_until_sync
 from tests.support.jobs_http import JsonObject, ServedJobs, bearer, key, problem
 from tests.support.raw import Raw
 from tests.support.streams import StreamsLab
@@ -187,19 +188,105 @@ def test_j57_submissions_stop_before_the_server_is_full(
     with LocalValkey(folder, extra=["maxmemory 20mb"]) as small, ServedJobs(small.url) as served:
         first = served.submit()
         body = {"jobs": [{"task": "chat", "payload": {"text": "x" * 200_000}}] * 5}
-        answer = served.client.post("/v1/jobs/batch", json=body)
-        for _ in range(100):
+
+        def refusal() -> httpx.Response | None:
             answer = served.client.post("/v1/jobs/batch", json=body)
             if not answer.is_success:
-                break
+                return answer
             # Between two checks of the gateway the server itself may refuse.
             results = answer.json()["results"]
             assert {result["status"] for result in results} <= {202, 503}
+            return None
+
+        answer = wait_until_sync(refusal, "a refusal")
+        assert answer is not None
         refused = problem(answer, 503, "unavailable")
         assert "memory" in str(refused["detail"])
         problem(served.client.post("/v1/jobs", json=BODY), 503, "unavailable")
+        ready = served.client.get("/readyz").json()
+        assert ready["status"] == "degraded"
+        assert "memory" in next(part for part in ready["parts"] if part["name"] == "memory")["note"]
         assert served.job(first["job_id"])["status"] == "queued"
         assert served.client.delete(f"/v1/jobs/{first['job_id']}").status_code == 200
+
+
+LARGE: Final[JsonObject] = {"task": "chat", "payload": {"text": "x" * 100_000}}
+
+
+@pytest.fixture(scope="module")
+def in_bytes(valkey: LocalValkey) -> Iterator[ServedJobs]:
+    """A gateway with keys of several tenants, each with space for four large jobs."""
+    settings = StreamsSettings(tenant_max_bytes=900_000)
+    with ServedJobs(valkey.url, settings, GatewaySettings(keys=KEYS)) as started:
+        yield started
+
+
+def fill(served: ServedJobs, **more: int) -> list[str]:
+    """Submit large jobs until they are refused; the ids of those that were not."""
+    made: list[str] = []
+    while len(made) < 10:
+        answer = served.client.post("/v1/jobs", json={**LARGE, **more}, headers=bearer("acme"))
+        if answer.status_code == 429:
+            assert "bytes" in str(problem(answer, 429, "queue_full")["detail"])
+            break
+        made.append(answer.json()["job_id"])
+    return made
+
+
+def is_accepted(served: ServedJobs) -> bool:
+    answer = served.client.post("/v1/jobs", json=LARGE, headers=bearer("acme"))
+    return answer.status_code == 202
+
+
+@clause("J-57")
+def test_j57_one_tenant_cannot_fill_the_memory(in_bytes: ServedJobs) -> None:
+    """Regression: one key filled 300 MB in 19 s, and every other tenant got 503."""
+    assert len(fill(in_bytes)) == 4
+    batch = {"jobs": [LARGE, BODY]}
+    answer = in_bytes.client.post("/v1/jobs/batch", json=batch, headers=bearer("acme"))
+    assert [result["status"] for result in answer.json()["results"]] == [429, 202]
+    other = in_bytes.client.post("/v1/jobs", json=LARGE, headers=bearer("globex"))
+    assert other.status_code == 202
+
+
+@clause("J-57")
+def test_j57_expired_jobs_leave_the_bytes_of_their_tenant(in_bytes: ServedJobs) -> None:
+    """Also those that a tenant canceled: they expire earlier than they were to."""
+    for job_id in fill(in_bytes, ttl_s=1):
+        in_bytes.client.delete(f"/v1/jobs/{job_id}", headers=bearer("acme"))
+    wait_until_sync(lambda: is_accepted(in_bytes), "the bytes of the expired jobs to be free")
+
+
+@clause("J-57", "J-7")
+async def test_j57_a_job_that_waits_longer_than_its_ttl_stays_counted(
+    in_bytes: ServedJobs, lab: StreamsLab, raw: Raw
+) -> None:
+    """Regression: a waiting job is extended, so a ttl of a second was no bound at all."""
+    assert len(fill(in_bytes, ttl_s=1)) == 4
+    ended_ms = raw.now_ms() + 2500
+
+    async def is_later() -> bool:
+        await lab.maintain("extend_ttl")
+        return raw.now_ms() > ended_ms
+
+    await wait_until(is_later, "two lifetimes of the jobs")
+    assert not is_accepted(in_bytes)
+
+
+@clause("J-57")
+def test_j57_a_tenant_has_a_quarter_of_the_memory_by_default(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("quarter")
+    with (
+        LocalValkey(folder, extra=["maxmemory 20mb"]) as small,
+        ServedJobs(small.url, gateway=GatewaySettings(keys=KEYS)) as served,
+    ):
+        batch = {"jobs": [LARGE] * 60}
+        answer = served.client.post("/v1/jobs/batch", json=batch, headers=bearer("acme"))
+        statuses = [result["status"] for result in answer.json()["results"]]
+        assert statuses.count(202) == (5 << 20) // 201_000
+        assert served.client.get("/readyz").json()["status"] == "ready"
 
 
 @clause("J-57", "O-6")

@@ -73,8 +73,8 @@ class Full(NamedTuple):
 
     waiting: int
     """How many there are."""
-    bound: 'Literal["queue", "tenant_open", "tenant_retained"]' = "queue"
-    """Which limit: the queue, the tenant's open jobs, or the tenant's retained jobs."""
+    bound: 'Literal["queue", "tenant_open", "tenant_retained", "tenant_bytes"]' = "queue"
+    """Which limit: the queue, the tenant's open jobs, its retained jobs, or their bytes."""
 
 
 SubmitAnswer: TypeAlias = Submitted | Already | Mismatch | Full

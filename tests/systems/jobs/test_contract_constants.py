@@ -135,7 +135,7 @@ COMMANDS = {
     ),
     *("XTRIM", "XACK", "XCLAIM", "XPENDING", "XREADGROUP", "XGROUP", "XINFO", "ZADD", "ZCARD"),
     *("ZREM", "ZRANGE", "ZRANK", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE", "ZCOUNT", "HGETALL"),
-    *("ZMSCORE", "ZREMRANGEBYSCORE", "HSCAN"),
+    *("ZMSCORE", "ZREMRANGEBYSCORE", "HSCAN", "HSTRLEN"),
     *("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SRANDMEMBER"),
 }
 OPTIONS = {
@@ -192,6 +192,7 @@ DUTIES = {
         "guarded",
     ),
     "recount:",
+    "bytes:",
 }
 DROPPED = {
     "malformed",
@@ -222,6 +223,7 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_does() -> None:
     keys = StreamsKeys()
     literals = set(QUOTED.findall(code(LUA / "include" / "keys.lua")))
     wanted = {keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()}
+    wanted |= {keys.tenant_bytes("x")[:-1]}
     wanted |= {keys.clock, keys.tasks, keys.queues, keys.paused, keys.crons}
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
     wanted |= {*contract.IDEMPOTENCY_SPACES, keys.worker(""), keys.guard(""), keys.cron("")}
@@ -234,6 +236,7 @@ def test_every_script_literal_belongs_to_the_contract_or_the_server() -> None:
     answers = {word for script in SCRIPTS.values() for word in script.returns}
     known = WORDS | COMMANDS | OPTIONS | answers | DUTIES | DROPPED | {contract.TASK_FIELD, ""}
     known |= {contract.LATENCY, contract.DURATION, contract.DEFAULT_QUEUE, *SCOPES}
+    known.add(contract.BYTES_TOTAL)
     for file in LUA.rglob("*.lua"):
         if file.name == "keys.lua":
             continue

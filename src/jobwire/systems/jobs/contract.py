@@ -94,6 +94,11 @@ class StreamsKeys:
         Written only while tenants are bounded."""
         return f"{self.prefix}jobs:open:{tenant}"
 
+    def tenant_bytes(self, tenant: str) -> str:
+        """HASH: the bytes of a tenant's jobs by the time when they expire, and `total` (J-57).
+        Written only while tenants are bounded."""
+        return f"{self.prefix}jobs:bytes:{tenant or 'default'}"
+
     @property
     def tenants(self) -> str:
         """ZSET of tenants that have an index of their own, by their last submission in ms."""
@@ -165,6 +170,10 @@ IDEMPOTENCY: Final = "idempotency:"
 TENANT_IDEMPOTENCY: Final = "jobs:idempotency:"
 CRON_RUN: Final = "jobs:cron-run:"
 IDEMPOTENCY_SPACES: Final = (IDEMPOTENCY, TENANT_IDEMPOTENCY, CRON_RUN)
+
+
+BYTES_TOTAL: Final = "total"
+"""Field of a tenant's bytes: the sum of the others (J-57)."""
 
 
 def idempotency_name(tenant: str, key: str) -> str:

@@ -6,7 +6,7 @@ and lifetimes, not whether a task exists: that is up to its caller.
 """
 
 import contextlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, cast
 
 from jobwire.job.errors import BackendUnavailable, ContractError, RefusedError
@@ -82,17 +82,24 @@ class QueuePage(NamedTuple):
 
 
 class StreamsQueue:
-    def __init__(self, connection: Connection, settings: StreamsSettings | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        settings: StreamsSettings | None = None,
+        tenant_max_bytes: Callable[[], int] | None = None,
+    ) -> None:
+        """`tenant_max_bytes` is that of the settings unless it depends on the server."""
         self.settings = settings or StreamsSettings()
+        self._tenant_max_bytes = tenant_max_bytes or (lambda: self.settings.tenant_max_bytes)
         self.keys = StreamsKeys(self.settings.key_prefix)
         self._connection = connection
         self._declared = (self.keys.queue,)
-        limits = (
-            self.settings.max_queue,
-            self.settings.tenant_max_open,
-            self.settings.tenant_max_retained,
-        )
-        self._batcher = submit_batcher(connection, self.keys.queue, limits)
+        self._batcher = submit_batcher(connection, self.keys.queue, self._limits)
+
+    def _limits(self) -> tuple[int, int, int, int]:
+        settings = self.settings
+        counts = (settings.max_queue, settings.tenant_max_open, settings.tenant_max_retained)
+        return *counts, self._tenant_max_bytes()
 
     def submit(self, request: JobRequest) -> Awaitable[SubmitAnswer]:
         """Create a job; RefusedError for a payload that the wire forbids."""

@@ -25,6 +25,9 @@ class StreamsSettings:
     tenant_max_retained: int = 0
     """Maximum number of stored jobs of one tenant; 0 means 1,000,000 if there are API keys of
     several tenants, else no limit."""
+    tenant_max_bytes: int = 0
+    """Maximum number of bytes of one tenant's stored jobs; 0 means a quarter of the server's
+    `maxmemory` if there are API keys of several tenants, else no limit."""
     max_events: int = contract.MAX_EVENTS
     """Maximum number of events per job; the last 100 are reserved for changes of state."""
     tasks: tuple[str, ...] = ()
@@ -69,6 +72,7 @@ class StreamsSettings:
             "max_queue": (1, 10**9),
             "tenant_max_open": (0, 10**9),
             "tenant_max_retained": (0, 10**9),
+            "tenant_max_bytes": (0, 10**15),
             "max_events": (10, 10**6),
             "lease_s": (0.1, 86_400),
             "foreign_idle_s": (0.1, contract.MAX_TTL_S),

@@ -1,7 +1,7 @@
 """The answers of the submit script, for the batcher of the queue (`valkey/script_batcher.py`)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, cast
 
 from jobwire.job.errors import BackendUnavailable, ContractError
@@ -17,11 +17,11 @@ _WIDTH: Final = 3
 SubmitBatcher: TypeAlias = ScriptBatcher[SubmitAnswer]
 
 
-def submit_batcher(connection: Connection, queue: str, limits: Sequence[Arg]) -> SubmitBatcher:
+def submit_batcher(
+    connection: Connection, queue: str, limits: Callable[[], Sequence[Arg]]
+) -> SubmitBatcher:
     """Submissions of one turn of the event loop in one call of `submit`."""
-    return ScriptBatcher(
-        connection, _SUBMIT, (queue,), lambda: limits, _WIDTH, _set_answer, _failure
-    )
+    return ScriptBatcher(connection, _SUBMIT, (queue,), limits, _WIDTH, _set_answer, _failure)
 
 
 def _set_answer(waiter: "asyncio.Future[SubmitAnswer]", answer: Sequence[Reply]) -> None:
@@ -34,7 +34,7 @@ def _set_answer(waiter: "asyncio.Future[SubmitAnswer]", answer: Sequence[Reply])
         waiter.set_result(Mismatch(JobId(text)))
     elif word == "full":
         waiter.set_result(Full(number))
-    elif word in ("tenant_open", "tenant_retained"):
+    elif word in ("tenant_open", "tenant_retained", "tenant_bytes"):
         waiter.set_result(Full(number, word))
     elif word == "refused":
         waiter.set_exception(BackendUnavailable("the job server refuses to write", detail=text))

@@ -28,6 +28,7 @@ from jobwire.gateway.feature import Feature
 from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.sse_connections import SseConnections
+from jobwire.gateway.submissions import SubmissionLimits
 from jobwire.job.messages import TaskDefinition
 from jobwire.systems.jobs.follow import Follower
 from jobwire.systems.jobs.http import fleet, wire
@@ -38,13 +39,13 @@ from jobwire.systems.jobs.http.openai import OpenAiRoutes
 from jobwire.systems.jobs.http.operator_view import StreamsView
 from jobwire.systems.jobs.http.payload_check import PayloadCheck
 from jobwire.systems.jobs.http.queues import QueueRoutes
-from jobwire.systems.jobs.memory import ServerMemory
 from jobwire.systems.jobs.metrics import StreamsMetrics
 from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.systems.jobs.queue_admin import QueueAdmin
 from jobwire.systems.jobs.registry import WorkerRegistry
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
+from jobwire.valkey.server_memory import ServerMemory
 
 
 def feature(
@@ -62,11 +63,18 @@ def feature(
     """
     if gateway.several_tenants:
         settings = settings.bounded()
-    queue = StreamsQueue(connection, settings)
+    memory = ServerMemory(connection)
+
+    def tenant_max_bytes() -> int:
+        share = memory.tenant_share if gateway.several_tenants else 0
+        return settings.tenant_max_bytes or share
+
+    queue = StreamsQueue(connection, settings, tenant_max_bytes)
     registry = WorkerRegistry(connection, settings, tasks)
     rate = RequestRate(gateway.effective_submit_rate, time.monotonic)
     payloads = PayloadCheck(registry) if settings.check_payloads else None
-    jobs = JobRoutes(queue, follower, registry, rate, ServerMemory(connection), payloads)
+    limits = SubmissionLimits(rate, memory)
+    jobs = JobRoutes(queue, follower, registry, limits, payloads)
     admin = QueueAdmin(connection, settings)
     queues = QueueRoutes(
         connection,
@@ -87,6 +95,7 @@ def feature(
             wire.route(connection, queue.keys),
             *OpenAiRoutes(jobs, queue, follower, streams).routes(),
         ],
+        checks=[limits.health("memory")],
         remote_health=partial(fleet.missing_requirements, registry),
         view=StreamsView(connection, queue, registry),
         scrape=StreamsMetrics(connection, queue.keys, registry, admin, follower).read,

@@ -13,10 +13,10 @@ import msgspec
 from jobwire.api import jobs as api
 from jobwire.api.problems import UNAVAILABLE
 from jobwire.gateway import prefer, tenants
-from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.problems import Headers, Problem, retry_after
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.route import Route, serve
+from jobwire.gateway.submissions import FULL_RETRY_S, SubmissionLimits
 from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.job.messages import (
     Already,
@@ -32,7 +32,6 @@ from jobwire.systems.jobs.contract import DEFAULT_QUEUE, Status
 from jobwire.systems.jobs.follow import Follower
 from jobwire.systems.jobs.http import answers, request_parser
 from jobwire.systems.jobs.http.payload_check import PayloadCheck
-from jobwire.systems.jobs.memory import ServerMemory
 from jobwire.systems.jobs.payload import check_payload
 from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.systems.jobs.registry import WorkerRegistry
@@ -41,7 +40,6 @@ from jobwire.text import did_you_mean
 _encode = msgspec.json.Encoder().encode
 
 _ENDED: Final = (Status.DONE, Status.ERROR, Status.CANCELED)
-_FULL_RETRY_S: Final = 5
 _LISTED: Final = "; GET /v1/tasks lists the known tasks"
 _MAX_COMPARED: Final = 200
 """Characters of an unknown task, and known tasks, that are compared for a suggestion."""
@@ -49,6 +47,8 @@ _FULL: Final = {
     "queue": "{} jobs are waiting, which is the limit",
     "tenant_open": "your tenant has {} open jobs, which is the limit",
     "tenant_retained": "your tenant has {} stored jobs, which is the limit; "
+    "a job is removed when its time to live is over",
+    "tenant_bytes": "the jobs of your tenant have {} bytes, which is near the limit; "
     "a job is removed when its time to live is over",
 }
 _REPLAYED: Final[Headers] = ((b"idempotency-replayed", b"true"),)
@@ -62,14 +62,15 @@ class JobRoutes:
         queue: StreamsQueue,
         follower: Follower,
         registry: WorkerRegistry,
-        rate: RequestRate,
-        memory: ServerMemory,
+        limits: SubmissionLimits,
         payloads: PayloadCheck | None = None,
     ) -> None:
         """`payloads` checks them against the workers' schemas; without it they are not."""
         self._payloads = payloads
-        self._rate = rate
-        self._memory = memory
+        self._rate = limits.rate
+        self._memory = limits.memory
+        self._limits = limits
+        self.admit = limits.admit
         self._queue = queue
         self._follower = follower
         self._registry = registry
@@ -88,7 +89,7 @@ class JobRoutes:
         # The common case, kept short: each check awaits only if it has to ask the server.
         self._rate.spend(request.principal.key)
         if self._memory.is_due:
-            await self._check_memory()
+            await self._limits.check_memory()
         if not self._registry.has(job_request.task):
             await self.check_task(job_request.task)
         if not self._is_accepted(job_request):
@@ -162,18 +163,6 @@ class JobRoutes:
         if not self._is_accepted(job_request):
             await self._check_payload(job_request)
         return await self._queue.submit_checked(await self._routed(job_request))
-
-    async def admit(self, request: HttpRequest, count: int) -> None:
-        """J-57: admit this many jobs of one key, or raise a Problem."""
-        self._rate.spend(request.principal.key, count)
-        if self._memory.is_due:
-            await self._check_memory()
-
-    async def _check_memory(self) -> None:
-        await self._memory.read()
-        if self._memory.is_full:
-            detail = "the server's memory is nearly full; existing jobs continue"
-            raise Problem(UNAVAILABLE, detail, headers=retry_after(_FULL_RETRY_S))
 
     async def submit_request(self, request: HttpRequest, job_request: JobRequest) -> Reply:
         """Submit with a check of the payload, which another program may have written."""
@@ -314,7 +303,7 @@ def _refusal(answer: Mismatch | Full) -> Problem:
     if isinstance(answer, Mismatch):
         return Problem(api.IDEMPOTENCY_MISMATCH)
     detail = _FULL[answer.bound].format(answer.waiting)
-    return Problem(api.QUEUE_FULL, detail, headers=retry_after(_FULL_RETRY_S))
+    return Problem(api.QUEUE_FULL, detail, headers=retry_after(FULL_RETRY_S))
 
 
 async def _result(pending: Awaitable[SubmitAnswer], request: HttpRequest) -> api.BatchResultBody:

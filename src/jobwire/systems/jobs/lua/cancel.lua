@@ -6,7 +6,7 @@
 -- read belongs to that worker, also before its status is running.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
--- jobs:delayed, jobs:open, jobs:stats:<minute>, channel jobs:control
+-- jobs:delayed, jobs:open, jobs:stats:<minute>, jobs:bytes:<tenant>, channel jobs:control
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -19,7 +19,7 @@
 --   finished            it had ended before
 --   gone                there is no such job
 -- CLAUSES J-5 J-9 J-16 J-57
--- INCLUDE keys job state fence waiting
+-- INCLUDE keys job state bytes fence waiting
 local job_id, ours, canceled_ttl_s = ARGV[3], ARGV[4], ARGV[5]
 
 local job = try_read_job(job_id, 'entry_id', 'attempt', 'queue')

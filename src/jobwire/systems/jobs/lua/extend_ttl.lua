@@ -6,7 +6,7 @@
 -- the clock that is shorter than the other half of the lifetime loses nothing.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
--- idempotency:<name>, jobs:open, jobs:guard:extend_ttl, jobs:stats:<minute>
+-- idempotency:<name>, jobs:open, jobs:guard:extend_ttl, jobs:stats:<minute>, jobs:bytes:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -15,8 +15,8 @@
 -- RETURNS
 --   extended   how many jobs were extended
 --   more       1 if there may be others that are due
--- CLAUSES J-7 J-9 J-11 J-41
--- INCLUDE keys job state guard
+-- CLAUSES J-7 J-9 J-11 J-41 J-57
+-- INCLUDE keys job state bytes guard
 local consumer, ahead_ms = ARGV[3], tonumber(ARGV[4])
 local scan_limit, period_ms = tonumber(ARGV[5]), ARGV[6]
 local extended = 0
@@ -38,6 +38,7 @@ local function extend(id)
     closed[#closed + 1] = id
   else
     local expiry = expiry_of(job.ttl_s)
+    move_bytes(id, expiry)
     extend_ttl(id, expiry, job.idempotency_key)
     renewals[#renewals + 1] = renewal_of(expiry)
     renewals[#renewals + 1] = id

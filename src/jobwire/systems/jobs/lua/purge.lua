@@ -7,7 +7,7 @@
 -- queue: a job that becomes due meanwhile moves from the first to the second.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
--- jobs:delayed, jobs:open, jobs:queues, jobs:stats:<minute>
+-- jobs:delayed, jobs:open, jobs:queues, jobs:stats:<minute>, jobs:bytes:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -19,7 +19,7 @@
 --   cursor     and its position there
 --   canceled   how many jobs were canceled
 -- CLAUSES J-9 J-53 J-57
--- INCLUDE keys job state fence entry waiting
+-- INCLUDE keys job state bytes fence entry waiting
 local name, owner, canceled_ttl_s = ARGV[3], ARGV[4], ARGV[5]
 local began_ms, place, cursor, scan_limit = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9])
 local canceled = 0

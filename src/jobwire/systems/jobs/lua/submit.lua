@@ -8,7 +8,8 @@
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
 -- idempotency keys, jobs:delayed, jobs:open[:<tenant>], jobs:index[:<tenant>], jobs:tenants,
--- jobs:queues, jobs:stats:<minute>, jobs:guard:recount:<tenant>
+-- jobs:queues, jobs:stats:<minute>, jobs:bytes:<tenant>, jobs:guard:recount:<tenant>,
+-- jobs:guard:bytes:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -16,6 +17,7 @@
 --   max_queue     how many jobs may wait in a queue
 --   max_open      how many open jobs a tenant may have; 0: any number
 --   max_retained  how many jobs of a tenant are retained; 0: any number
+--   max_bytes     how many bytes the jobs of a tenant may have; 0: any number
 --   ...   for each job: how many arguments it has, and those: job id, task, payload, ttl_s, delay_ms,
 --         idempotency, former name of it, fingerprint, tenant, given, extra fields; a job of another queue
 --         than the default one has `queue` as its first extra field
@@ -26,9 +28,10 @@
 --   full        too many jobs wait; then an empty text, and how many
 --   tenant_open      the tenant has too many open jobs; then an empty text, and how many
 --   tenant_retained  too many jobs of the tenant are retained; then an empty text, and how many
+--   tenant_bytes     the jobs of the tenant have too many bytes; then an empty text, and how many
 --   refused     the server refuses to write this one; then its error, and 0
 -- CLAUSES J-1 J-2 J-3 J-4 J-7 J-9 J-10 J-11 J-12 J-53 J-57
--- INCLUDE keys create tenants
+-- INCLUDE keys create bytes tenants
 local max_queue = tonumber(ARGV[1])
 local answers = {}
 
@@ -81,14 +84,15 @@ local function submit(first, last)
   end
   local ahead = depth()
   if ahead >= max_queue then return 'full', '', ahead end
+  local size = exceeded_limit and bytes_of(#payload)
   if exceeded_limit then
-    local limit, number = exceeded_limit(tenant)
+    local limit, number = exceeded_limit(tenant, size)
     if limit then return limit, '', number end
   end
 
   create(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, extra, last)
   waiting[queue] = ahead + 1
-  if count_open then count_open(tenant, job_id) end
+  if count_open then count_open(tenant, job_id, size, ttl_s) end
   return 'submitted', job_id, now_ms
 end
 
@@ -102,7 +106,7 @@ local function add_answer(done, word, id, number)
   answers[#answers + 1] = number
 end
 
-local at = 4
+local at = 5
 while at <= #ARGV do
   local last = at + ARGV[at]
   add_answer(pcall(submit, at + 1, last))

@@ -58,3 +58,6 @@ local function index_key(tenant)
   if tenant and tenant ~= '' then return prefix .. 'jobs:index:' .. tenant end
   return prefix .. 'jobs:index'
 end
+local function bytes_key(tenant)
+  return prefix .. 'jobs:bytes:' .. (tenant ~= '' and tenant or 'default')
+end

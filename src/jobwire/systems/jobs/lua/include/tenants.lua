@@ -1,14 +1,14 @@
--- J-57: how many jobs a tenant may have. Nothing is read or written while no limit is set.
+-- J-57: how many jobs and bytes a tenant may have. Nothing is read or written while no limit is set.
 --
 -- A tenant's open jobs are added to a sorted set at submission and not removed when they end: when the
 -- limit is reached, a bounded number of them, those counted longest ago first, is compared with
 -- jobs:open. A recount that removed little is not repeated for a moment, so that a tenant at its limit
 -- does not cost the server a recount with each refusal.
 local exceeded_limit, count_open, write_open
-if ARGV[2] ~= '0' or ARGV[3] ~= '0' then
-  local max_open, max_retained = tonumber(ARGV[2]), tonumber(ARGV[3])
+if ARGV[2] ~= '0' or ARGV[3] ~= '0' or ARGV[4] ~= '0' then
+  local max_open, max_retained, max_bytes = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
   local recount_limit, recount_every_ms, tenant_ttl_s = 10000, 200, 2592000
-  local tenants, added = {}, {}
+  local tenants, added, spans = {}, {}, {}
 
   local function tenant_open_key(tenant) return open_key .. ':' .. tenant end
 
@@ -38,9 +38,31 @@ if ARGV[2] ~= '0' or ARGV[3] ~= '0' then
     return count
   end
 
+  -- Small jobs are most jobs: of a sum below `sample` the whole sample is written, as often as the sum
+  -- is a part of it. The microseconds of the server's clock decide.
+  local sample = 16384
+  local function write_bytes(tenant)
+    for span, size in pairs(spans[tenant] or {}) do
+      if size >= sample then
+        add_bytes(tenant, span, size)
+      elseif time[2] % sample < size then
+        add_bytes(tenant, span, sample)
+      end
+    end
+    spans[tenant] = {}
+  end
+
+  -- The bytes of a tenant whose sum would exceed the limit, without those that have expired.
+  local function recount_bytes(tenant, total)
+    local guard = guard_key('bytes:' .. tenant)
+    if redis.call('EXISTS', guard) == 1 then return total end
+    total = live_bytes(tenant)
+    if total > max_bytes * 3 / 4 then redis.call('SET', guard, '1', 'PX', recount_every_ms) end
+    return total
+  end
+
   -- The limit that refuses one more job of this tenant, and the number that has reached it.
-  function exceeded_limit(tenant)
-    if max_open == 0 and max_retained == 0 then return nil end
+  function exceeded_limit(tenant, size)
     local known = tenants[tenant]
     if not known then
       known = {
@@ -48,18 +70,30 @@ if ARGV[2] ~= '0' or ARGV[3] ~= '0' then
         retained = redis.call('ZCARD', index_key(tenant)),
       }
       if max_open > 0 and known.open >= max_open then known.open = recount(tenant, known.open) end
+      if max_bytes > 0 then known.bytes = tonumber(redis.call('HGET', bytes_key(tenant), 'total')) or 0 end
       tenants[tenant] = known
     end
     if max_open > 0 and known.open >= max_open then return 'tenant_open', known.open end
     if max_retained > 0 and known.retained >= max_retained then
       return 'tenant_retained', known.retained
     end
+    if max_bytes > 0 and known.bytes + size > max_bytes then
+      -- What this call has added is written first: the recount reads the server.
+      write_bytes(tenant)
+      known.bytes = recount_bytes(tenant, known.bytes)
+      if known.bytes + size > max_bytes then return 'tenant_bytes', known.bytes end
+    end
   end
 
-  function count_open(tenant, id)
+  function count_open(tenant, id, size, ttl_s)
     local known = tenants[tenant]
-    if not known then return end
     known.open, known.retained = known.open + 1, known.retained + 1
+    if max_bytes > 0 then
+      known.bytes = known.bytes + size
+      local list, span = spans[tenant] or {}, span_of(now_ms + ttl_s * 1000)
+      spans[tenant] = list
+      list[span] = (list[span] or 0) + size
+    end
     local list = added[tenant] or {}
     added[tenant] = list
     list[#list + 1] = now
@@ -67,6 +101,7 @@ if ARGV[2] ~= '0' or ARGV[3] ~= '0' then
   end
 
   function write_open()
+    for tenant in pairs(spans) do write_bytes(tenant) end
     if max_open == 0 then return end
     for tenant, list in pairs(added) do
       redis.pcall('ZADD', tenant_open_key(tenant), unpack(list))

@@ -1,6 +1,6 @@
 """The server's memory use, read at most once a second (J-57).
 
-The gateway checks it before jobs are submitted: the last tenth of the memory is reserved for the
+Gateways check it before anything new is stored: the last tenth of the memory is reserved for the
 reports and results of existing jobs.
 """
 
@@ -9,14 +9,16 @@ import time
 from collections.abc import Callable
 from typing import Final, cast
 
-from jobwire.systems.jobs.replies import backend_unavailable
-from jobwire.valkey import Connection, ServerError, ValkeyError
+from jobwire.valkey.connection import Connection
+from jobwire.valkey.errors import ServerError, ValkeyError
 
 SHARE: Final = 0.9
 """The part of the server's `maxmemory` that submissions may use."""
+TENANTS: Final = 4
+"""The jobs of one tenant may use the memory divided by this number, if there are several."""
 _EVERY_S: Final = 1.0
 
-_log = logging.getLogger("jobwire.streams")
+_log = logging.getLogger("jobwire.valkey")
 
 
 class ServerMemory:
@@ -39,8 +41,14 @@ class ServerMemory:
     def is_full(self) -> bool:
         return self.limit > 0 and self.used >= SHARE * self.limit
 
+    @property
+    def tenant_share(self) -> int:
+        """The bytes of one of several tenants; 0 if the server has no limit."""
+        return self.limit // TENANTS
+
     async def read(self) -> None:
-        """Read it; concurrent callers use the previous reading."""
+        """Read it; concurrent callers use the previous reading, and so does everyone while the
+        server does not answer: what they want to store fails with its own error."""
         self._next_s = self._now_s() + _EVERY_S
         try:
             answer = cast(str, await self._connection.call("INFO", "memory"))
@@ -50,6 +58,6 @@ class ServerMemory:
                 self._next_s = float("inf")
                 return
             self._next_s = 0.0
-            raise backend_unavailable(error) from error
+            return
         found = dict(line.split(":", 1) for line in answer.splitlines() if ":" in line)
         self.used, self.limit = int(found["used_memory"]), int(found["maxmemory"])

@@ -1,0 +1,55 @@
+-- J-57: how many bytes of a tenant's jobs are stored, by the time when they expire. A job counts twice its
+-- payload, which the hash and the queue entry have, and one KiB. What expires leaves the sum when the
+-- limit is reached next, so that a submission costs the same however many jobs there are.
+--
+-- A hash per tenant: `total`, and a field for each span of expiry times, whose length is about a
+-- sixty-fourth of a job's lifetime. `total` has spans that are over until `live_bytes` removes them.
+local function bytes_of(payload_size) return 2 * payload_size + 1024 end
+
+-- The field of an expiry (in ms) that lies this far ahead: the end of its span in seconds.
+local function span_of(expiry_ms)
+  local expiry_s, step = math.ceil(expiry_ms / 1000), 1
+  local ahead_s = expiry_s - math.floor(now_ms / 1000)
+  while step * 64 < ahead_s do step = step * 2 end
+  return string.format('%.0f', math.ceil(expiry_s / step) * step)
+end
+
+local function add_bytes(tenant, span, size)
+  local key = bytes_key(tenant)
+  if redis.call('HINCRBY', key, span, size) == size then redis.call('EXPIRE', key, 5184000) end
+  return redis.call('HINCRBY', key, 'total', size)
+end
+
+-- Remove the spans that are over; the bytes that are left.
+local function live_bytes(tenant)
+  local key = bytes_key(tenant)
+  local fields, over, total = redis.call('HGETALL', key), {}, 0
+  for at = 1, #fields, 2 do
+    if fields[at] ~= 'total' then
+      if tonumber(fields[at]) * 1000 <= now_ms then
+        over[#over + 1] = fields[at]
+      else
+        total = total + fields[at + 1]
+      end
+    end
+  end
+  if #over > 0 then redis.call('HDEL', key, unpack(over)) end
+  if #fields > 0 then redis.call('HSET', key, 'total', string.format('%.0f', total)) end
+  return total
+end
+
+-- The keys of a job are about to expire at another time. Where bytes are not counted, nothing is read
+-- but the tenant. The span that is reduced may be shorter than the one that was increased: the sum is
+-- too high then for a thirty-second of the lifetime.
+local counted_tenants = {}
+local function move_bytes(id, expiry)
+  local tenant = redis.call('HGET', job_key(id), 'tenant') or ''
+  if counted_tenants[tenant] == nil then
+    counted_tenants[tenant] = redis.call('EXISTS', bytes_key(tenant)) == 1
+  end
+  if not counted_tenants[tenant] then return end
+  local size = bytes_of(redis.call('HSTRLEN', job_key(id), 'payload'))
+  local left_ms = redis.call('PTTL', job_key(id))
+  if left_ms > 0 then add_bytes(tenant, span_of(now_ms + left_ms), -size) end
+  add_bytes(tenant, span_of(tonumber(expiry)), size)
+end

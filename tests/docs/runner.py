@@ -35,31 +35,11 @@ _TARGETS: Final = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text()
 _TIMEOUT_S: Final = 120
 # A program that does something, and does not only define it.
 _CALLS: Final = re.compile(r"Client\(|OpenAI\(|asyncio\.run\(")
-_VALKEY_CLI: Final = """\
-#!PYTHON
-import os, sys
-from jobwire.valkey import Config
-from jobwire.valkey.blocking_socket import BlockingSocket
-
-config = Config.from_url(os.environ["VALKEY_ADMIN_URL"])
-reply = BlockingSocket(config, "valkey-cli", timeout_s=30).call(*sys.argv[1:])
-if isinstance(reply, dict):
-    reply = [each for pair in reply.items() for each in pair]
-print(*reply if isinstance(reply, list) else [reply], sep="\\n")
-"""
 # Commands that only read: once is enough for all pages.
 _ONCE: Final = re.compile(
     r"jobwire (doctor|config|list|version)$|curl (-s )?localhost:8080/[a-z.]+$"
 )
 PHOTOS: Final = ("photo.jpg", "holiday.jpg", "car.jpg")
-
-
-def write_valkey_cli(folder: Path) -> None:
-    """A `valkey-cli` that calls the server of `VALKEY_ADMIN_URL`."""
-    folder.mkdir()
-    program = folder / "valkey-cli"
-    program.write_text(_VALKEY_CLI.replace("PYTHON", sys.executable))
-    program.chmod(0o755)
 
 
 class Site:
@@ -83,7 +63,6 @@ class Site:
             self.url = up.url
             self.port = up.url.rpartition(":")[2]
             self.server_url: str = up.endpoints()["valkey"].replace("valkey:", "redis:")
-            write_valkey_cli(self.folder / "bin")
             self._stack = stack.pop_all()
         return self
 
@@ -155,9 +134,8 @@ class PageRun:
         here = Path(sys.executable).parent
         self._env: Mapping[str, str] = {
             **clean_env(),
-            "PATH": f"{site.folder / 'bin'}:{here}:{os.environ['PATH']}",
+            "PATH": f"{here}:{os.environ['PATH']}",
             "PYTHONPATH": str(folder),
-            "VALKEY_ADMIN_URL": site.valkey.admin_url.replace("valkey:", "redis:"),
             "VALKEY_DIR": str(site.folder / "admin"),
             "VALKEY_URL": site.server_url,
             "NO_PROXY": "*",
@@ -225,7 +203,7 @@ class PageRun:
                 self._worker(arguments)
             case ["jobwire", *arguments] if not _SHELL.search(line):
                 given = shlex.split(self._here(line))[1:]
-                done = jobwire(*given, cwd=self._folder)
+                done = jobwire(*given, cwd=self._folder, env=self._server(line))
                 self._check(line, done.returncode, done.stdout, done.stderr, code)
                 assert arguments
             case _:
@@ -245,11 +223,16 @@ class PageRun:
         typed = re.sub(r"^curl", "curl -q -sSf --noproxy '*'", self._here(line))
         self._expect(["bash", "-c", typed], code, line)
 
+    def _server(self, line: str) -> dict[str, str]:
+        """`jobwire valkey` of the pages changes a server of the user's own."""
+        own = {"JOBWIRE_VALKEY_URL": self._site.valkey.admin_url}
+        return own if line.startswith("jobwire valkey ") else {}
+
     def _expect(self, command: list[str], code: int, line: str) -> None:
         done = subprocess.run(
             command,
             cwd=self._folder,
-            env=self._env,
+            env={**self._env, **self._server(line)},
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,

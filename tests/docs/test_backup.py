@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,6 @@ from redis import Redis
 
 from jobwire.local import LocalValkey
 from tests.docs.pages import blocks
-from tests.docs.runner import write_valkey_cli
 from tests.support import clause
 from tests.support.program import ROOT
 
@@ -25,14 +25,13 @@ def _client(server: LocalValkey) -> Redis:
 @clause("O-12")
 def test_a_restored_server_has_the_jobs_of_the_backup(tmp_path: Path) -> None:
     (backup,) = [block for block in blocks(_PAGE) if "valkey-backup" in block.text]
-    write_valkey_cli(tmp_path / "bin")
     with LocalValkey(tmp_path / "old", admin=True) as server, _client(server) as client:
         client.hset("job:1", mapping={"status": "queued"})
         entry = client.xadd("jobs:stream", {"job_id": "1"})
         env = {
             **os.environ,
-            "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
-            "VALKEY_ADMIN_URL": server.admin_url,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "JOBWIRE_VALKEY_URL": server.admin_url,
             "VALKEY_DIR": str(client.config_get("dir")["dir"]),
         }
         for line in backup.commands():

@@ -31,6 +31,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "top": "Show all systems, the workers and the newest jobs, live.",
     "queue": "List, show and change queues and their jobs.",
     "look": "Show the BullMQ queues of any server; nothing is written.",
+    "valkey": "Send a command to the server of the running program.",
     "retry": "Create new jobs like failed or canceled ones.",
     "cron": "List the cron entries and their next runs.",
     "images": "Upload photos, or run their servers: faces hidden, no metadata.",

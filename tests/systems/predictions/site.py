@@ -15,7 +15,7 @@ import time
 import zlib
 from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 from jobwire.job.clock import SystemClock
 from jobwire.objects import Bucket, BucketConfig, Found
@@ -91,6 +91,7 @@ class Addresses:
     max_image_mb: int = 10
     max_album: int = 0
     owner_chat: int = 0
+    groups: Literal["addressed", "all", "never"] = "addressed"
     telegram_url: str = ""
     """With it, the chat is Telegram."""
 
@@ -121,6 +122,7 @@ def build_flow(addresses: Addresses, clock: SystemClock | None = None) -> Flow:
         max_per_hour=addresses.per_hour,
         max_album=addresses.max_album,
         owner_chat=addresses.owner_chat,
+        groups=addresses.groups,
         allow_loopback=True,
     )
     return build.build_flow(

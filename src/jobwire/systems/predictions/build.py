@@ -68,6 +68,7 @@ def build_flow(
             tenant=settings.tenant,
             public_url=settings.public_url,
             callback_url=settings.callback_url,
+            groups=settings.groups,
             owner_chat=settings.owner_chat,
             budget=ByteBudget(settings.memory_mb * MIB),
             max_image_mb=settings.max_image_mb,

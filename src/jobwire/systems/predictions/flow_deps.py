@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
@@ -45,6 +45,7 @@ class FlowDeps:
     tenant: str = ""
     public_url: str = ""
     callback_url: str = ""
+    groups: Literal["addressed", "all", "never"] = "addressed"
     owner_chat: int = 0
     """The chat that reads of pictures that were not delivered; 0: only the log has them."""
     counts: Counts = field(default_factory=Counts)

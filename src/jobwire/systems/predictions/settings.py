@@ -42,6 +42,8 @@ class PredictionsSettings:
     """Public address for webhooks of the provider; empty: outcomes are polled."""
     callback_url: str = field(default="", metadata={"env": "CALLBACK_URL"})
     """Public address of the callback function, where it has one of its own; else `public_url`."""
+    groups: Literal["addressed", "all", "never"] = "addressed"
+    """Photos in groups: those that address the bot (`addressed`), `all`, or `never` any."""
     owner_chat: int = 0
     """Your chat with the bot, by Telegram's id: it is told of pictures that were not delivered."""
     tenant: str = ""

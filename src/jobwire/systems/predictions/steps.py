@@ -240,7 +240,9 @@ async def _send_placeholder(
     match answer:
         case chat.Sent(message_id):
             return await deps.records.update(claimed, become(Slot("sent", message_id)))
-        case chat.Blocked():
+        # P-39: a chat that refuses a text of ours would refuse the result too.
+        case chat.Blocked() | chat.Rejected():
+            log.info("chat refuses messages; provider not asked  task=%s", claimed.intent.tid)
             return await deps.records.update(
                 claimed, lambda intent: rules.failed(intent, ErrorCode.BLOCKED)
             )

@@ -21,6 +21,7 @@ from jobwire.systems.predictions.json_values import mapping, text
 from jobwire.systems.predictions.records import BadIntent
 from jobwire.systems.predictions.telegram.api import ApiResult, BotApi
 from jobwire.systems.predictions.telegram.updates import (
+    GroupPhoto,
     OtherUpdate,
     Skip,
     TextUpdate,
@@ -41,6 +42,7 @@ class TelegramBot:
         self.flow = flow
         self.api = api
         self._name: str | None = None
+        self._id = int(api.bot_id) if api.bot_id.isdecimal() else 0
 
     async def take(self, update: object) -> None:
         """Take one update; ObjectsError if its photo could not be recorded."""
@@ -48,8 +50,13 @@ class TelegramBot:
             case Photo() as photo:
                 self.flow.deps.counts.add("updates", "photo")
                 await self._submit(photo)
+            case GroupPhoto() as sent:
+                await self._take_from_group(sent)
+            case TextUpdate(private=False) if self.flow.deps.groups == "never":
+                self._skip("it comes from a group")
             case TextUpdate() as asked:
-                if asked.addressee in ("", await self._own_name(asked.addressee)):
+                own_name = await self._own_name() if asked.addressee else ""
+                if asked.addressee == own_name:
                     self.flow.deps.counts.add("updates", "text")
                     await self._answer(asked.chat_id, asked.message_id, self._reply_text(asked))
             case OtherUpdate(chat_id, message_id, language, kind):
@@ -59,8 +66,22 @@ class TelegramBot:
                 words = texts.error(ErrorCode.NOT_A_PHOTO, language, limit_mb=limit_mb)
                 await self._answer(chat_id, message_id, words)
             case Skip(reason):
-                self.flow.deps.counts.add("updates", "skipped")
-                log.info("update skipped: %s", reason)
+                self._skip(reason)
+
+    async def _take_from_group(self, sent: GroupPhoto) -> None:
+        """P-39: in a group, most photos are not for the bot."""
+        groups = self.flow.deps.groups
+        name = await self._own_name() if sent.names and groups != "never" else ""
+        addressed = name in sent.names or self._id in sent.ids
+        if groups == "all" or (groups == "addressed" and addressed):
+            self.flow.deps.counts.add("updates", "photo")
+            await self._submit(sent.addressed_to(name))
+        else:
+            self._skip("it is a photo in a group that is not for the bot")
+
+    def _skip(self, reason: str) -> None:
+        self.flow.deps.counts.add("updates", "skipped")
+        log.info("update skipped: %s", reason)
 
     async def _submit(self, photo: Photo) -> None:
         try:
@@ -80,9 +101,9 @@ class TelegramBot:
         answer = await self.flow.deps.chat.send_text(chat_id, words, message_id)
         log.debug("text answered (%s)  chat=%s", type(answer).__name__, chat_id)
 
-    async def _own_name(self, addressee: str) -> str:
-        """The bot's user name in lower case; asked for once, when a command is addressed."""
-        if addressee and self._name is None:
+    async def _own_name(self) -> str:
+        """The bot's user name in lower case; asked for once, when a name is to be compared."""
+        if self._name is None:
             answer = await self.api.call("getMe")
             if isinstance(answer, ApiResult):
                 self._name = text(mapping(answer.value).get("username")).lower()

@@ -6,9 +6,12 @@ not understood is skipped with a reason; nothing here raises.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from jobwire.systems.predictions.intent import Photo
 from jobwire.systems.predictions.json_values import integer, items, mapping
@@ -22,7 +25,26 @@ _OTHER_CONTENT: Final = (
 )
 COMMANDS: Final = ("start", "help", "mode")
 _LONGEST_ID: Final = 256
+_MAX_ENTITIES: Final = 100
+# `@name`, also behind a command; not the end of an address.
+_MENTION: Final = re.compile(r"(?:(?<![\w.+-])|(?<=^/start)|(?<=^/help)|(?<=^/mode))@(\w{4,32})\b")
 _MAX_INT: Final = 2**52  # Telegram's ids have at most 52 significant bits
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPhoto:
+    """A photo in a group, and whom its message addresses."""
+
+    photo: Photo
+    names: frozenset[str]
+    """User names after an `@`, in lower case."""
+    ids: frozenset[int]
+    """The author of the message that it replies to, and users that are mentioned without a name."""
+
+    def addressed_to(self, name: str) -> Photo:
+        """The photo; its prompt is the caption without that name."""
+        rest = re.sub(f"@{re.escape(name)}\\b", "", self.photo.caption, flags=re.IGNORECASE)
+        return replace(self.photo, caption=rest.strip()) if name else self.photo
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +57,7 @@ class TextUpdate:
     command: str = ""
     addressee: str = ""
     """The bot's name after the `@` of a command in a group."""
+    private: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +77,8 @@ class Skip:
     reason: str
 
 
-def read_update(update: object) -> Photo | TextUpdate | OtherUpdate | Skip:
-    """What an update asks for; a photo is to be processed."""
+def read_update(update: object) -> Photo | GroupPhoto | TextUpdate | OtherUpdate | Skip:
+    """What an update asks for; a photo is to be processed, one in a group if it is for us."""
     given = mapping(update)
     message = mapping(given.get("message"))
     if not message:
@@ -72,8 +95,9 @@ def read_update(update: object) -> Photo | TextUpdate | OtherUpdate | Skip:
         return Skip("it comes from a bot")
     language = text_of(sender.get("language_code"))[:16]
     file = _largest(message.get("photo")) or _picture_document(message.get("document"))
+    private = chat.get("type") == "private"
     if file is not None:
-        return Photo(
+        photo = Photo(
             chat_id=chat_id,
             user_id=_integer(sender.get("id")) or chat_id,
             message_id=message_id,
@@ -84,13 +108,13 @@ def read_update(update: object) -> Photo | TextUpdate | OtherUpdate | Skip:
             language=language,
             album=text_of(message.get("media_group_id"))[:64],
         )
-    private = chat.get("type") == "private"
+        return photo if private else _group_photo(photo, message)
     text = text_of(message.get("text"))
     if text.startswith("/"):
         name, _, addressee = text.split(maxsplit=1)[0][1:].partition("@")
         if not private and name.lower() not in COMMANDS:
             return Skip("it is a command for another bot, in a group")
-        return TextUpdate(chat_id, message_id, language, name.lower(), addressee.lower())
+        return TextUpdate(chat_id, message_id, language, name.lower(), addressee.lower(), private)
     if not private:
         return Skip("it is not a photo, in a group")
     if text:
@@ -99,6 +123,18 @@ def read_update(update: object) -> Photo | TextUpdate | OtherUpdate | Skip:
         if kind in message:
             return OtherUpdate(chat_id, message_id, language, kind)
     return Skip("its message has no content that the bot knows")
+
+
+def _group_photo(photo: Photo, message: Mapping[str, object]) -> GroupPhoto:
+    entities = map(mapping, items(message.get("caption_entities"))[:_MAX_ENTITIES])
+    mentioned = [mapping(each.get("user")) for each in entities]
+    replied_to = mapping(mapping(message.get("reply_to_message")).get("from"))
+    ids = (_integer(each.get("id")) for each in (replied_to, *mentioned))
+    return GroupPhoto(
+        photo,
+        frozenset(name.lower() for name in _MENTION.findall(photo.caption)),
+        frozenset(each for each in ids if each is not None),
+    )
 
 
 def _largest(sizes: object) -> Mapping[str, object] | None:

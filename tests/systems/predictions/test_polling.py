@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import threading
 from collections.abc import AsyncGenerator
 
 import pytest
 
 from jobwire.objects import BucketConfig, Missing
+from jobwire.systems.predictions import texts
 from jobwire.systems.predictions.contract import POLLER_KEY
 from jobwire.systems.predictions.reconcile import reconcile
+from jobwire.systems.predictions.service import reconcile_forever
 from jobwire.systems.predictions.telegram.api import BotApi
 from jobwire.systems.predictions.telegram.bot import TelegramBot
 from jobwire.systems.predictions.telegram.poller import PollingRefused, UpdatePoller
+from tests.standins.server import Call, Request, Standin, json_reply
 from tests.standins.telegram import TOKEN
 from tests.support import clause, wait_until
-from tests.support.s3_proxy import S3Proxy, dropped
+from tests.support.s3_proxy import Reply, S3Proxy, dropped
 from tests.systems.predictions.conftest import MakeTelegramSite
 from tests.systems.predictions.site import build_flow, png, through
 from tests.systems.predictions.telegram_site import TelegramSite
@@ -114,3 +119,65 @@ async def test_p26_a_bot_with_a_webhook_does_not_poll(telegram_site: TelegramSit
     wrong = TelegramBot(site.flow, BotApi("1:wrong", site.telegram.url))
     with pytest.raises(PollingRefused, match="token"):
         await UpdatePoller(wrong, wait_s=0).run(asyncio.Event())
+
+
+class SlowModel(Standin):
+    """A cog server whose model runs until the test lets it end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_end = threading.Event()
+
+    def call(self, request: Request) -> Call:
+        return "predict", lambda: self._predict(request.path.rpartition("/")[2])
+
+    def _predict(self, prediction_id: str) -> Reply:
+        self.may_end.wait(30)
+        picture = "data:image/png;base64," + base64.b64encode(PHOTO).decode()
+        return json_reply(200, {"id": prediction_id, "status": "succeeded", "output": picture})
+
+
+@clause("P-38")
+async def test_p38_while_a_model_runs_updates_are_handled(
+    make_telegram_site: MakeTelegramSite,
+) -> None:
+    """cog answers when its model is done; other chats, and the next update of the same chat, do
+    not wait for it. Each chat's own updates are answered in their order."""
+    with SlowModel() as model:
+        site = make_telegram_site(public_url="", cog_url=model.url)
+        telegram = site.telegram
+        telegram.webhook_url = ""
+        telegram.queue(telegram.photo_message(PHOTO, chat_id=1))
+        async with polling(site.bot):
+            await wait_until(lambda: "predict" in model.calls, "the model to run")
+            first = [
+                telegram.message(text="/help", chat_id=1),
+                telegram.message(text="/mode", chat_id=1),
+            ]
+            telegram.queue(telegram.message(text="/help", chat_id=2), *first)
+            await wait_until(lambda: telegram.texts(2), "the answer in another chat")
+            await wait_until(lambda: len(telegram.texts(1)) == 3, "the answers in the same chat")
+            await wait_until(lambda: not telegram.unconfirmed, "the updates to be confirmed")
+            assert telegram.pictures(1) == []
+            help_text, mode = texts.help_text("en", limit_mb=10), texts.mode("en", "test/invert")
+            assert telegram.texts(1) == [texts.received("en"), help_text, mode]
+            telegram.queue(telegram.photo_message(PHOTO, chat_id=3))
+            await wait_until(lambda: model.calls.count("predict") == 2, "a second photo")
+            model.may_end.set()
+            await wait_until(lambda: telegram.pictures(1) and telegram.pictures(3), "the pictures")
+    assert await site.open_tasks() == []
+
+
+@clause("P-38")
+async def test_p38_a_photo_wakes_the_loop_of_passes(make_telegram_site: MakeTelegramSite) -> None:
+    """The loop has found nothing to do and waits for ten minutes: its picture does not."""
+    site = make_telegram_site(public_url="")
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(reconcile_forever(site.flow, stop, every_s=600))
+        passes = ("passes", "complete")
+        await wait_until(lambda: site.flow.deps.counts.events[passes], "a pass over nothing")
+        await site.bot.take(site.telegram.photo_message(PHOTO))
+        assert site.telegram.pictures(77) == []
+        await wait_until(lambda: site.telegram.pictures(77), "the picture", timeout_s=30)
+        stop.set()

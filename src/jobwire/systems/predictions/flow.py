@@ -10,10 +10,12 @@ writes of the intent decide.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -54,14 +56,39 @@ class Receipt(Enum):
     """The news belong to another task than the URL names."""
 
 
+class RecordedPhoto(NamedTuple):
+    """The intent of a photo, and the driver that has its lease."""
+
+    current: Current
+    owner: str
+
+
+def _ignore() -> None:
+    pass
+
+
 class Flow:
     """Drives the tasks of one bot."""
 
     def __init__(self, deps: FlowDeps) -> None:
         self.deps = deps
+        self.recorded = asyncio.Event()
+        """Set by each photo that is recorded; a loop of passes waits for it (P-38)."""
 
     async def submit(self, photo: Photo) -> str:
         """Take a photo; the same message again is the same task. Returns the task id."""
+        recorded = await self.record(photo)
+        try:
+            await self._drive(recorded.current, recorded.owner)
+        except ObjectsError:
+            raise  # the update comes again, and finds its intent
+        except Exception:
+            tid = recorded.current.intent.tid
+            log.exception("task failed here; reconcile continues it  task=%s", tid)
+        return recorded.current.intent.tid
+
+    async def record(self, photo: Photo) -> RecordedPhoto:
+        """Record a photo, so that it is not forgotten; `drive_recorded` continues with it."""
         deps, owner = self.deps, _new_owner()
         tid = deps.ids.of_message(deps.bot, photo.chat_id, photo.message_id or 0)
         await deps.records.open(tid)
@@ -77,13 +104,15 @@ class Flow:
         current, created = await deps.records.create(intent)
         if not created:
             log.info("update redelivered  task=%s state=%s", tid, current.intent.state)
-        try:
-            await self._drive(current, owner)
-        except ObjectsError:
-            raise  # the update comes again, and finds its intent
-        except Exception:
-            log.exception("task failed here; reconcile continues it  task=%s", tid)
-        return tid
+        self.recorded.set()
+        return RecordedPhoto(current, owner)
+
+    async def drive_recorded(
+        self, recorded: RecordedPhoto, on_submitting: Callable[[], None] = _ignore
+    ) -> None:
+        """Do whatever can be done for a recorded photo; `on_submitting` is called before the
+        provider is asked, which may take minutes."""
+        await self._drive(recorded.current, recorded.owner, on_submitting)
 
     async def receive(self, tid: str, news: News) -> Receipt:
         """Take a provider's news, whose sender has been authenticated."""
@@ -107,7 +136,7 @@ class Flow:
         if updated is None:
             return Receipt.UNKNOWN
         if go_on:
-            await self._drive_recorded(updated, owner)
+            await self._continue(updated, owner)
         return Receipt.RECORDED if updated.written else Receipt.KNOWN
 
     async def drive(self, tid: str) -> Intent | None:
@@ -168,18 +197,22 @@ class Flow:
             return Receipt.KNOWN
         return await records.load(await self.take_over(found.task)) or Receipt.UNKNOWN
 
-    async def _drive_recorded(self, current: Current, owner: str) -> None:
+    async def _continue(self, current: Current, owner: str) -> None:
         """Drive after the news were recorded: a failure now is reconcile's to repair."""
         try:
             await self._drive(current, owner)
         except Exception:
             log.exception("task failed here; reconcile continues it  task=%s", current.intent.tid)
 
-    async def _drive(self, first: Current, owner: str) -> Intent:
+    async def _drive(
+        self, first: Current, owner: str, on_submitting: Callable[[], None] = _ignore
+    ) -> Intent:
         with self.deps.budget.in_hand() as hand:
-            return await self._drive_with(hand, first, owner)
+            return await self._drive_with(hand, first, owner, on_submitting)
 
-    async def _drive_with(self, hand: InHand, first: Current, owner: str) -> Intent:
+    async def _drive_with(
+        self, hand: InHand, first: Current, owner: str, on_submitting: Callable[[], None]
+    ) -> Intent:
         deps = self.deps
         current: Current | None = first
         for _ in range(_MAX_STEPS):
@@ -200,7 +233,7 @@ class Flow:
                 current = await deps.records.update(current, lambda it: deps.leased(it, owner))
                 continue
             else:
-                current, go_on = await self._step(step, current, owner, hand)
+                current, go_on = await self._step(step, current, owner, hand, on_submitting)
                 self._count(current)
             if go_on or current is None:
                 continue
@@ -211,11 +244,18 @@ class Flow:
             current = released
         return current.intent if current else first.intent
 
-    async def _step(self, step: Step, current: Current, owner: str, hand: InHand) -> Stepped:
+    async def _step(
+        self,
+        step: Step,
+        current: Current,
+        owner: str,
+        hand: InHand,
+        on_submitting: Callable[[], None],
+    ) -> Stepped:
         deps = self.deps
         match step:
             case "accept":
-                return await steps.accept(deps, current, owner, hand)
+                return await steps.accept(deps, current, owner, hand, on_submitting)
             case "create":
                 return await steps.create(deps, current, owner)
             case "find":

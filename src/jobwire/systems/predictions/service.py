@@ -34,6 +34,7 @@ async def reconcile_forever(flow: Flow, stop: asyncio.Event, *, every_s: float) 
     eager = eager or flow.deps.provider.name == "cog"
     while not stop.is_set():
         pause_s = every_s
+        flow.recorded.clear()
         try:
             report = await reconcile(flow, limit_s=every_s)
             if report.open > report.delivered and eager:
@@ -42,7 +43,9 @@ async def reconcile_forever(flow: Flow, stop: asyncio.Event, *, every_s: float) 
             log.warning("reconcile pass aborted: %s", error)
         except Exception:
             log.exception("reconcile pass aborted")
-        await pause(stop, pause_s)
+        woken = await pause(stop, pause_s, unless=flow.recorded if eager else None)
+        if woken:  # a moment for the provider
+            await pause(stop, min(every_s, _BUSY_S))
 
 
 async def poll_forever(bot: TelegramBot, stop: asyncio.Event) -> None:

@@ -8,6 +8,7 @@ the next driver of the task; the two calls that cannot be repeated are preceded 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
@@ -42,7 +43,13 @@ from jobwire.systems.predictions.settle import ended_elsewhere, with_stored_data
 log: Final = logging.getLogger("jobwire.predictions")
 
 
-async def accept(deps: FlowDeps, current: Current, owner: str, hand: InHand) -> Stepped:
+async def accept(
+    deps: FlowDeps,
+    current: Current,
+    owner: str,
+    hand: InHand,
+    on_submitting: Callable[[], None],
+) -> Stepped:
     """Limits, placeholder, photo; then ask the provider."""
     intent = current.intent
     photo = intent.photo
@@ -88,6 +95,7 @@ async def accept(deps: FlowDeps, current: Current, owner: str, hand: InHand) -> 
     # The provider may take minutes.
     del body
     hand.drop()
+    on_submitting()
     return await _submit(deps, current, owner, given)
 
 

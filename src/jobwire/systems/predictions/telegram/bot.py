@@ -46,12 +46,30 @@ class TelegramBot:
 
     async def take(self, update: object) -> None:
         """Take one update; ObjectsError if its photo could not be recorded."""
+        photo = await self.photo_in(update)
+        if photo is None:
+            await self.answer(update)
+            return
+        try:
+            await self.flow.submit(photo)
+        except BadIntent as error:
+            # The same object again at every redelivery: an operator has to look at it.
+            log.error("photo skipped: %s", error)
+
+    async def photo_in(self, update: object) -> Photo | None:
+        """The photo that an update wants to be processed, if it does."""
         match read_update(update):
             case Photo() as photo:
                 self.flow.deps.counts.add("updates", "photo")
-                await self._submit(photo)
+                return photo
             case GroupPhoto() as sent:
-                await self._take_from_group(sent)
+                return await self._photo_for_us(sent)
+            case _:
+                return None
+
+    async def answer(self, update: object) -> None:
+        """Answer an update without a photo; never raises for what is in it."""
+        match read_update(update):
             case TextUpdate(private=False) if self.flow.deps.groups == "never":
                 self._skip("it comes from a group")
             case TextUpdate() as asked:
@@ -67,28 +85,24 @@ class TelegramBot:
                 await self._answer(chat_id, message_id, words)
             case Skip(reason):
                 self._skip(reason)
+            case GroupPhoto():
+                self._skip("it is a photo in a group that is not for the bot")
+            case Photo():
+                pass
 
-    async def _take_from_group(self, sent: GroupPhoto) -> None:
+    async def _photo_for_us(self, sent: GroupPhoto) -> Photo | None:
         """P-39: in a group, most photos are not for the bot."""
         groups = self.flow.deps.groups
         name = await self._own_name() if sent.names and groups != "never" else ""
         addressed = name in sent.names or self._id in sent.ids
         if groups == "all" or (groups == "addressed" and addressed):
             self.flow.deps.counts.add("updates", "photo")
-            await self._submit(sent.addressed_to(name))
-        else:
-            self._skip("it is a photo in a group that is not for the bot")
+            return sent.addressed_to(name)
+        return None
 
     def _skip(self, reason: str) -> None:
         self.flow.deps.counts.add("updates", "skipped")
         log.info("update skipped: %s", reason)
-
-    async def _submit(self, photo: Photo) -> None:
-        try:
-            await self.flow.submit(photo)
-        except BadIntent as error:
-            # The same object again at every redelivery: an operator has to look at it.
-            log.error("photo skipped: %s", error)
 
     def _reply_text(self, asked: TextUpdate) -> str:
         deps = self.flow.deps

@@ -11,9 +11,9 @@ import asyncio
 import logging
 import secrets
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from jobwire.systems.predictions.json_values import integer, items, mapping
 from jobwire.systems.predictions.records import write_json
 from jobwire.systems.predictions.telegram.api import ApiRefusal, ApiResult
 from jobwire.systems.predictions.telegram.bot import TelegramBot
+from jobwire.systems.predictions.telegram.chat_lanes import ChatLanes
 
 log: Final = logging.getLogger("jobwire.predictions")
 
@@ -31,9 +32,13 @@ _WAIT_S: Final = 25  # how long Telegram holds a request without updates
 _LEASE_S: Final = 90
 _ASK_AGAIN_S: Final = 5.0
 _LONGEST_PAUSE_S: Final = 60.0
-_AT_ONCE: Final = 100
+_AT_ONCE: Final = 16
+_MOST_WORKS: Final = 64
 _ALLOWED: Final = ("message",)
 _MAX_LEASE_BYTES: Final = 4096
+
+
+T = TypeVar("T")
 
 
 class PollingRefused(Exception):
@@ -74,7 +79,29 @@ class UpdatePoller:
         self._offset: int | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Poll until `stop`; raises PollingRefused where waiting cannot help."""
+        """Poll until `stop`, and end what was begun; PollingRefused where waiting cannot help."""
+        await self._with_lanes(lambda lanes: self._run(lanes, stop))
+
+    async def poll_once(self) -> float | None:
+        """Take what Telegram has, and handle it; None if all went well, else how long to wait."""
+        return await self._with_lanes(self._poll_once)
+
+    async def _with_lanes(self, work: Callable[[ChatLanes], Awaitable[T]]) -> T:
+        """Run something that begins works, and wait for these; its own error is raised then."""
+        result: T | Exception
+        async with asyncio.TaskGroup() as group:
+            try:
+                result = await work(ChatLanes(group, _MOST_WORKS))
+            except Exception as error:  # noqa: BLE001 - raised below, not as one of a group
+                result = error
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def _poll_once(self, lanes: ChatLanes) -> float | None:
+        return await self._take_answer(lanes, await self._ask())
+
+    async def _run(self, lanes: ChatLanes, stop: asyncio.Event) -> None:
         pause_s, waits = 1.0, False
         try:
             while not stop.is_set():
@@ -88,7 +115,7 @@ class UpdatePoller:
                         await pause(stop, _ASK_AGAIN_S)
                         continue
                     waits = False
-                    wait_s = await self._poll_until(stop)
+                    wait_s = await self._poll_until(lanes, stop)
                     if wait_s is None:
                         pause_s = 1.0
                         continue
@@ -100,19 +127,15 @@ class UpdatePoller:
         finally:
             await self._release()
 
-    async def _poll_until(self, stop: asyncio.Event) -> float | None:
+    async def _poll_until(self, lanes: ChatLanes, stop: asyncio.Event) -> float | None:
         """Ask once; `stop` breaks off the waiting, never the taking of updates."""
         request, stopping = asyncio.create_task(self._ask()), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait((request, stopping), return_when=asyncio.FIRST_COMPLETED)
-            return await self._take_answer(await request) if request.done() else None
+            return await self._take_answer(lanes, await request) if request.done() else None
         finally:
             request.cancel()
             stopping.cancel()
-
-    async def poll_once(self) -> float | None:
-        """Take what Telegram has; None if all went well, else how long to wait."""
-        return await self._take_answer(await self._ask())
 
     async def _ask(self) -> ApiResult | ApiRefusal | NoAnswer:
         params: dict[str, object] = {"timeout": self._wait_s, "allowed_updates": list(_ALLOWED)}
@@ -120,9 +143,11 @@ class UpdatePoller:
             params["offset"] = self._offset
         return await self._bot.api.call("getUpdates", params, timeout_s=self._wait_s + 15.0)
 
-    async def _take_answer(self, answer: ApiResult | ApiRefusal | NoAnswer) -> float | None:
+    async def _take_answer(
+        self, lanes: ChatLanes, answer: ApiResult | ApiRefusal | NoAnswer
+    ) -> float | None:
         if isinstance(answer, ApiResult):
-            await self._take_all(items(answer.value))
+            await self._take_all(lanes, items(answer.value))
             return None
         if isinstance(answer, ApiRefusal):
             if answer.code in (401, 404):
@@ -137,8 +162,8 @@ class UpdatePoller:
         log.warning("getUpdates: %s", answer.reason)
         return 1.0
 
-    async def _take_all(self, updates: Sequence[object]) -> None:
-        """Take a batch: chats at the same time, each chat's updates in order.
+    async def _take_all(self, lanes: ChatLanes, updates: Sequence[object]) -> None:
+        """Record the photos of a batch, and leave the rest of the work to the lanes.
 
         The offset goes on past a photo only when it is recorded; what comes again is known.
         """
@@ -154,7 +179,7 @@ class UpdatePoller:
             async with slots:
                 for update_id, update in chat:
                     try:
-                        await self._bot.take(update)
+                        await self._begin(lanes, update)
                     except ObjectsError as error:
                         log.warning("update not processed: %s; will retry at the next poll", error)
                         failed.append(update_id)
@@ -171,6 +196,20 @@ class UpdatePoller:
             raise Unavailable(f"the photos of {len(failed)} chats are not recorded")
         if known:
             self._offset = max(known) + 1
+
+    async def _begin(self, lanes: ChatLanes, update: object) -> None:
+        """Record the photo of an update, if it has one; ObjectsError if that fails."""
+        flow, chat = self._bot.flow, _chat_of(update)
+        photo = await self._bot.photo_in(update)
+        if photo is None:
+            lanes.add(chat, lambda _passed: self._bot.answer(update))
+            return
+        recorded = await flow.record(photo)
+        if lanes.is_full:
+            tid = recorded.current.intent.tid
+            log.warning("many photos at once; reconcile continues with this one  task=%s", tid)
+        else:
+            lanes.add(chat, lambda passed: flow.drive_recorded(recorded, passed))
 
     async def hold_lease(self) -> bool:
         """Take the lease or renew it; False while another poller has it."""
@@ -211,9 +250,15 @@ def _chat_of(update: object) -> object:
     return integer(mapping(mapping(mapping(update).get("message")).get("chat")).get("id"))
 
 
-async def pause(stop: asyncio.Event, seconds: float) -> None:
-    """Wait, unless `stop` is set first."""
+async def pause(
+    stop: asyncio.Event, seconds: float, *, unless: asyncio.Event | None = None
+) -> bool:
+    """Wait, unless `stop` or the other event is set first; whether it was the other one."""
+    events = [stop] if unless is None else [stop, unless]
+    waits = [asyncio.create_task(event.wait()) for event in events]
     try:
-        await asyncio.wait_for(stop.wait(), seconds)
-    except TimeoutError:
-        return
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+    return unless is not None and unless.is_set()

@@ -436,8 +436,10 @@ def test_problems_in_the_form_of_another_api(client: httpx.Client) -> None:
     ):
         answer = client.post("/other-form", json=body)
         assert (answer.status_code, answer.json()) == (status, {"oops": code})
-    # Only a Problem is a refusal of the endpoint; failures are logged and answered by the gateway.
-    assert fault(client.post("/other-form", json={"name": "away"}))[1] == "unavailable"
+    # Failures and wrong methods too: a client of another API knows no other form.
+    away = client.post("/other-form", json={"name": "away"})
+    assert (away.status_code, away.json()) == (503, {"oops": "unavailable"})
+    assert client.get("/other-form").json() == {"oops": "method_not_allowed"}
 
 
 @clause("O-6")

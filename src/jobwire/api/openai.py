@@ -1,6 +1,7 @@
 """The operations for clients of OpenAI's API, in its form: requests, answers and errors.
 
-A request may have members that are not declared here: they are passed on, and the task checks them.
+A request may have members that are not declared here: those that the task has are passed on, the
+others are ignored, as OpenAI's servers do (K-2).
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -15,7 +16,7 @@ from jobwire.api.jobs import (
     UNKNOWN_TASK,
 )
 from jobwire.api.operation import Operation
-from jobwire.api.problems import UNAVAILABLE
+from jobwire.api.problems import UNAVAILABLE, ProblemKind
 
 OWN_MODEL: Final = "default"
 """The model that the workers are configured for."""
@@ -24,28 +25,23 @@ OWN_MODEL: Final = "default"
 
 
 class StreamOptions(Struct):
-    include_usage: bool = False
+    include_usage: bool | None = False
 
 
 class ChatCompletionRequest(Struct):
     """The members of a request that are read here; the task validates the others."""
 
     messages: Annotated[list[dict[str, Any]], Meta(min_length=1)]
-    model: str = OWN_MODEL
+    model: str | None = OWN_MODEL
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    n: int | None = 1
-
-    def __post_init__(self) -> None:
-        if self.n not in (None, 1):
-            raise ValueError("`n` must be 1")
 
 
 class EmbeddingsRequest(Struct):
     """The members of a request for embeddings."""
 
     input: str | list[str]
-    model: str = OWN_MODEL
+    model: str | None = OWN_MODEL
     encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: int | None = None
 
@@ -67,22 +63,26 @@ class ErrorAnswer(Struct):
 
 
 class TokenUsage(Struct):
+    """Zero if the model's server does not count."""
+
     prompt_tokens: int
     total_tokens: int
     completion_tokens: int | UnsetType = UNSET
 
 
-class ChatMessage(Struct, omit_defaults=True):
-    role: str | None = None
-    content: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[Any] = []
+class CompletionMessage(Struct):
+    content: str | None
+    role: str = "assistant"
+    refusal: str | None = None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[Any] | UnsetType = UNSET
 
 
 class CompletionChoice(Struct):
-    message: ChatMessage
+    message: CompletionMessage
     finish_reason: str
     index: int = 0
+    logprobs: None = None
 
 
 class ChatCompletion(Struct):
@@ -92,24 +92,35 @@ class ChatCompletion(Struct):
     choices: list[CompletionChoice]
     model: str
     created: int
-    usage: TokenUsage | None = None
+    usage: TokenUsage
     object: str = "chat.completion"
 
 
+class ChunkDelta(Struct, omit_defaults=True):
+    """What a chunk adds to the message; the first one has the role."""
+
+    role: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[Any] | UnsetType = UNSET
+
+
 class ChunkChoice(Struct):
-    delta: ChatMessage
+    delta: ChunkDelta
     finish_reason: str | None = None
     index: int = 0
+    logprobs: None = None
 
 
-class ChatCompletionChunk(Struct, omit_defaults=False):
-    """One event of a streamed answer."""
+class ChatCompletionChunk(Struct):
+    """One event of a streamed answer. With `include_usage` the last one has no choices and the
+    usage."""
 
     id: str
     choices: list[ChunkChoice]
     model: str
     created: int
-    usage: TokenUsage | None = None
+    usage: TokenUsage | UnsetType = UNSET
     object: str = "chat.completion.chunk"
 
 
@@ -140,14 +151,24 @@ class ModelList(Struct):
 
 # ── operations ───────────────────────────────────────────────────────────────────────────────────
 
+NO_WORKER: Final = ProblemKind(
+    "no_worker", 503, "no worker is running that has this task; start one with `jobwire worker`"
+)
 _ERRORS: Final = {
-    400: "the task refuses the request",
+    400: "the request is not valid, or the task refuses it",
     404: "there is no such model",
     429: "the model's server limits the rate",
     502: "the job failed",
     504: "the job took too long",
 }
-_PROBLEMS: Final = (UNKNOWN_TASK, INVALID_PAYLOAD, PAYLOAD_TOO_LARGE, QUEUE_FULL, UNAVAILABLE)
+_PROBLEMS: Final = (
+    UNKNOWN_TASK,
+    INVALID_PAYLOAD,
+    PAYLOAD_TOO_LARGE,
+    QUEUE_FULL,
+    UNAVAILABLE,
+    NO_WORKER,
+)
 
 CHAT_COMPLETIONS: Final = Operation(
     "POST",
@@ -187,4 +208,5 @@ MODELS: Final = Operation(
     "The model names for clients of OpenAI's API",
     tag="openai",
     answer=ModelList,
+    error=ErrorAnswer,
 )

@@ -41,7 +41,7 @@ from jobwire.gateway.request import (
     Reply,
     Send,
 )
-from jobwire.gateway.route import Route, serve
+from jobwire.gateway.route import Refuse, Route, serve
 from jobwire.gateway.route_table import RouteTable
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.sse_connections import SseConnections
@@ -175,8 +175,16 @@ class Gateway:
         problem = self._logged_problem(request, error)
         if request.status:
             request.abort()
+        elif (refuse := self._form_of(request.path)) is not None:
+            await request.reply(refuse(problem))
         else:
             await request.refuse(problem)
+
+    def _form_of(self, path: str) -> Refuse | None:
+        """The form of problems at a path, if it is another API's: for any method, so that 405 has
+        it too."""
+        by_method, _ = self._table.find(path)
+        return next((route.refuse for route in by_method.values() if route.refuse), None)
 
     def _logged_problem(self, request: HttpRequest, error: Exception) -> Problem:
         """The error as a problem; a server-side failure is logged."""

@@ -57,13 +57,21 @@ class Route:
         "method",
         "operation",
         "path",
+        "refuse",
         "stream",
     )
 
-    def __init__(self, operation: Operation[Any], access: Access, endpoint: Endpoint) -> None:
+    def __init__(
+        self,
+        operation: Operation[Any],
+        access: Access,
+        endpoint: Endpoint,
+        refuse: Refuse | None = None,
+    ) -> None:
         self.operation = operation
         self.access: Access = access
         self.endpoint = endpoint
+        self.refuse = refuse
         # Copied: they are read for every request.
         self.method: Method = operation.method
         self.path = operation.path
@@ -83,17 +91,14 @@ def serve(
     """The route of an operation; TypeError if the endpoint does not fit it.
 
     `verify` admits the requests of an operation whose access is a `Proof`, which cannot be served
-    without. `refuse` makes the responses of the endpoint's problems, and of an invalid query or
-    body; problems of admission keep their form. A decorator around an endpoint keeps its signature
-    by `functools.wraps`.
+    without. `refuse` makes the responses of all problems of a request to its path. A decorator
+    around an endpoint keeps its signature by `functools.wraps`.
     """
     _check_signature(operation, endpoint)
     call = _in_shape(operation, endpoint)
     if operation.status == 204:
         call = _empty_by_default(call)
-    if refuse is not None:
-        call = _refusing(call, refuse)
-    return Route(operation, _access(operation, verify), call)
+    return Route(operation, _access(operation, verify), call, refuse)
 
 
 def reply(answer: object, status: int = 200, headers: Headers = ()) -> Reply:
@@ -230,16 +235,6 @@ def _empty_by_default(call: Endpoint) -> Endpoint:
         return answer
 
     return answering
-
-
-def _refusing(call: Endpoint, refuse: Refuse) -> Endpoint:
-    async def refusing(request: HttpRequest) -> Reply | None:
-        try:
-            return await call(request)
-        except Problem as problem:
-            return refuse(problem)
-
-    return refusing
 
 
 def _decoder(body: Any) -> Callable[[bytes], Any]:

@@ -97,11 +97,12 @@ async def test_j50_an_openai_client_streams(client: openai.AsyncOpenAI, served: 
         model="thinks", messages=HI, stream=True, stream_options={"include_usage": True}
     )
     chunks = [chunk async for chunk in stream]
+    *chunks, usage = chunks
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Hello there"
     reasoning = [getattr(chunk.choices[0].delta, "reasoning_content", None) for chunk in chunks]
     assert "Hm." in reasoning
     assert chunks[-1].choices[0].finish_reason == "stop"
-    assert chunks[-1].usage is not None
+    assert usage.usage is not None
 
 
 @clause("J-50")
@@ -130,11 +131,9 @@ async def test_j50_errors_have_the_form_of_openai(client: openai.AsyncOpenAI) ->
     with pytest.raises(openai.NotFoundError) as missing:
         await client.chat.completions.create(model="away", messages=HI)
     assert missing.value.code == "model_not_found"
-    with pytest.raises(openai.BadRequestError) as refused:
-        await client.chat.completions.create(model="good", messages=HI, extra_body={"evil": 1})
-    assert "payload.extra.evil is not allowed" in refused.value.message
-    with pytest.raises(openai.UnprocessableEntityError, match="`n` must be 1"):
+    with pytest.raises(openai.BadRequestError, match="must be 1") as refused:
         await client.chat.completions.create(model="good", messages=HI, n=2)
+    assert refused.value.param == "n"
 
 
 @clause("J-50")
@@ -156,7 +155,9 @@ async def test_j50_closing_the_connection_stops_the_model(
 
     if is_stream:
         stream = await client.chat.completions.create(model="slow", messages=HI, stream=True)
-        await anext(aiter(stream))
+        async for chunk in stream:
+            if chunk.choices[0].delta.content:
+                break
         await stream.close()
     else:
         impatient = client.with_options(timeout=0.5)

@@ -77,7 +77,7 @@ async def test_j50_a_truncated_plan_is_an_error(
     assert failed.value.code == code
     if code == "output_truncated":
         assert context.partial == ["Mix."]
-        assert "max_tokens=256" in failed.value.message
+        assert "max_tokens" in failed.value.message
 
 
 @clause("J-50")

@@ -33,8 +33,8 @@ async def chat(ctx: TaskContext, payload: ChatPayload, deps: TaskDeps) -> ChatRe
     answer = await deps.answer(ctx, payload, messages, TokenEmitter(ctx), form, options)
     if isinstance(form, JsonForm) and not answer.tool_calls:
         answer = await _validated(ctx, payload, deps, messages, form, answer)
-    calls = [*answer.tool_calls]
-    return ChatResult(answer.text, answer.finish_reason, answer.usage, answer.model, calls)
+    calls, about = [*answer.tool_calls], (answer.finish_reason, answer.usage, answer.model)
+    return ChatResult(answer.text, *about, calls, answer.reasoning)
 
 
 def conversation(payload: ChatPayload, system: str) -> Sequence[Message]:
@@ -51,6 +51,9 @@ def conversation(payload: ChatPayload, system: str) -> Sequence[Message]:
 def _message(turn: ChatTurn) -> Message:
     members = cast("dict[str, Json]", msgspec.to_builtins(turn))
     role, content = str(members.pop("role")), members.pop("content", None)
+    if isinstance(turn.content, list) and all(isinstance(p, TextPart) for p in turn.content):
+        # Every server takes text; some fail on a list of parts.
+        content = "\n".join(cast("TextPart", part).text for part in turn.content)
     return Message(role, content, members)
 
 
@@ -67,14 +70,8 @@ def _text_only(payload: ChatPayload, messages: Sequence[Message]) -> list[Messag
             f"the local model takes no {noun}; set llm.base_url (OPENAI_BASE_URL) to a server "
             "whose model does",
         )
-    texts = [
-        "\n".join(str(part["text"]) for part in cast("list[dict[str, Any]]", each.content))
-        if isinstance(each.content, list)
-        else each.content or ""
-        for each in messages
-    ]
     roles = ["system" if each.role == "developer" else each.role for each in messages]
-    return [Message(role, text) for role, text in zip(roles, texts, strict=True)]
+    return [Message(role, each.content or "") for role, each in zip(roles, messages, strict=True)]
 
 
 def _options(payload: ChatPayload, form: Form) -> dict[str, Json]:
@@ -83,8 +80,9 @@ def _options(payload: ChatPayload, form: Form) -> dict[str, Json]:
         options["response_format"] = payload.response_format
     if payload.tools:
         options["tools"] = [*payload.tools]
-    if payload.tool_choice is not None:
-        options["tool_choice"] = payload.tool_choice
+    for name in ("tool_choice", "parallel_tool_calls"):
+        if (value := getattr(payload, name)) is not None:
+            options[name] = value
     return options
 
 
@@ -120,7 +118,7 @@ async def _validated(
     answer: Generation,
 ) -> Generation:
     """The answer, if it matches the schema; otherwise the model repairs it once."""
-    answer.check_complete("answer", payload.max_tokens)
+    answer.check_complete("answer")
     problem = await _problem(form, answer.text, deps)
     if not problem:
         return answer
@@ -128,7 +126,7 @@ async def _validated(
     ask = f"This does not match the schema: {problem}. Answer again with the corrected JSON only."
     repair = [*messages, Message("assistant", answer.text), Message("user", ask)]
     answer = await deps.answer(ctx, payload, repair, TokenEmitter(ctx), form)
-    answer.check_complete("answer", payload.max_tokens)
+    answer.check_complete("answer")
     if problem := await _problem(form, answer.text, deps):
         ctx.partial = answer.text
         raise Fail("output_invalid", f"the answer does not match the schema: {problem}")

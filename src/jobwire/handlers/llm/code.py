@@ -21,7 +21,7 @@ async def code(ctx: TaskContext, payload: CodePayload, deps: TaskDeps) -> CodeRe
     answer = await deps.answer(ctx, payload, question(payload), emitter)
     found = block(answer.text)
     if found is None:
-        answer.check_complete("code", payload.max_tokens)
+        answer.check_complete("code")
         found = unclosed_block(answer.text) or answer.text.strip()
     if not found:
         raise Fail("output_invalid", "the model wrote no code")

@@ -34,6 +34,10 @@ from jobwire.job.messages import Json
 _MAX_PENDING: Final = 256
 """Pieces that may wait for slow event delivery; then reading from the model pauses."""
 
+_MAX_TOGETHER: Final = 200_000
+"""Characters of an answer with its reasoning; of a longer one the reasoning is cut, so that the
+answer fits into the result of the job."""
+
 _LONG_PROMPT: Final = 256
 """Tokens; a shorter prompt gets no progress events."""
 
@@ -53,13 +57,13 @@ class Generation:
     usage: Usage | None
     model: str
     tool_calls: Sequence[Json] = ()
+    reasoning: str = ""
 
-    def check_complete(self, noun: str, max_tokens: int) -> None:
+    def check_complete(self, noun: str) -> None:
         """Fail if the token limit cut the answer; `noun` names it in the error."""
         if self.finish_reason == "length":
             raise Fail(
-                "output_truncated",
-                f"the {noun} is longer than max_tokens={max_tokens} allows; raise max_tokens",
+                "output_truncated", f"the {noun} was cut at the token limit; give more max_tokens"
             )
 
 
@@ -171,8 +175,7 @@ async def _call(
     if outcome.finish_reason == "length" and not outcome.text.strip():
         raise Fail(
             "output_truncated",
-            f"the model spent max_tokens={request.max_tokens} before it wrote an answer; raise "
-            "max_tokens",
+            "the model reached the token limit before it wrote an answer; give more max_tokens",
         )
     return outcome
 
@@ -205,6 +208,7 @@ async def _emit_pieces(
                     reasoning.add(more)
                     is_due = coalescer.add(more, now())
                 case Retracted():
+                    reasoning.add(text)
                     text = ""
                     emitter.reset()
                     coalescer.flush()
@@ -225,7 +229,8 @@ async def _emit_pieces(
                 case End(finish_reason, usage, model, tool_calls):
                     await reasoning.flush()
                     await emitter.emit(text)
-                    return Generation(text, finish_reason, usage, model, tool_calls)
+                    kept = reasoning.text[: max(0, _MAX_TOGETHER - len(text))]
+                    return Generation(text, finish_reason, usage, model, tool_calls, kept)
                 case ModelError():
                     await reasoning.flush()
                     await emitter.emit(text)  # kept as the partial result

@@ -21,18 +21,21 @@ class Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     model: Annotated[str, Meta(max_length=200, description="another model than the usual")] = ""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    max_tokens: Annotated[int, Meta(ge=1, le=1 << 20, description="the longest answer")] = 256
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, le=1 << 20, description="the longest answer")] | None = (
+        None
+    )
+    """Null: as the model's server has it; 256 with the local model."""
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    seed: Annotated[int, Meta(ge=0, le=(1 << 32) - 1)] | None = None
-    stop: Stop | Annotated[list[Stop], Meta(max_length=4)] = []
+    seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
+    stop: Stop | Annotated[list[Stop], Meta(max_length=64)] = []
     timeout_s: (
         Annotated[float, Meta(gt=0, le=3600, description="for the whole answer, with retries")]
         | None
     ) = None
     extra: dict[str, Any] = {}
-    """Further members for the model's server, of those that `llm.extra_members` allows."""
+    """Further members for the model's server; those that `llm.extra_members` lists are sent."""
 
 
 class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
@@ -53,7 +56,7 @@ class ChatTurn(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     """One turn of a conversation, in OpenAI's form."""
 
     role: Role
-    content: Words | list[TextPart | ImagePart] | None = None
+    content: Annotated[str, Meta(max_length=200_000)] | list[TextPart | ImagePart] | None = None
     tool_calls: Annotated[list[dict[str, Any]], Meta(max_length=128)] = []
     """Of an assistant's turn: calls of the caller's functions."""
     tool_call_id: str = ""
@@ -81,6 +84,7 @@ class ChatPayload(Common, frozen=True, kw_only=True):
     tools: Annotated[list[dict[str, Any]], Meta(max_length=128)] = []
     """Functions of the caller that the model may call; the calls are in the result."""
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
 
     def __post_init__(self) -> None:
         if bool(self.messages) == (self.prompt is not None):
@@ -96,6 +100,8 @@ class ChatResult(Struct, frozen=True, omit_defaults=True):
     model: str
     tool_calls: list[Any] = []
     """Calls of the caller's functions, in OpenAI's form."""
+    reasoning: str = ""
+    """What a reasoning model wrote before its answer."""
 
 
 class PlanPayload(Common, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ async def plan(ctx: TaskContext, payload: PlanPayload, deps: TaskDeps) -> PlanRe
         ctx, lambda text: unique([*map(_title, parse(text))])[: payload.max_steps]
     )
     answer = await deps.answer(ctx, payload, question(payload, constrained), emitter, form)
-    answer.check_complete("plan", payload.max_tokens)
+    answer.check_complete("plan")
     all_titles = titles(answer.text, parse)
     if not all_titles:
         raise Fail("output_invalid", "the model did not answer with a list of steps")

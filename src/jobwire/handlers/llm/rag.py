@@ -101,7 +101,7 @@ async def _selected(
         await emitter.emit(selected.sentence.text)
     else:
         answer = await deps.answer(ctx, payload, *_choice(payload.question, near, emitter))
-        answer.check_complete("answer", payload.max_tokens)
+        answer.check_complete("answer")
         usage, model = answer.usage, answer.model
         named = [each for each in near if each.sentence.text == answer.text]
         if not named:  # cut by a stop text of the caller
@@ -138,7 +138,7 @@ async def _written(
     messages = [Message("system", system), Message("user", ask)]
     emitter = TokenEmitter(ctx, visible=lambda text: json_extraction.growing_string(text, "answer"))
     answer = await deps.answer(ctx, payload, messages, emitter, _form(len(sources)))
-    answer.check_complete("answer", payload.max_tokens)
+    answer.check_complete("answer")
     read = json_extraction.json_object(answer.text)
     text = read.get("answer") if read else None
     numbers = read.get("sources") if read else None

@@ -85,16 +85,19 @@ class StepEmitter:
 
 
 class ReasoningEmitter:
-    """Emits `reasoning` events. Reasoning is not part of a result."""
+    """Emits `reasoning` events."""
 
     def __init__(self, ctx: TaskContext) -> None:
         self._ctx = ctx
         self._pending = ""
         self._at = 0
+        self.text = ""
+        """All of it."""
 
     def add(self, text: str) -> None:
         """Add a piece, to be emitted by `flush`."""
         self._pending += text
+        self.text += text
 
     async def flush(self) -> None:
         """Emit what was added."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.generation import Generation, generate
@@ -10,10 +11,11 @@ from jobwire.handlers.llm.models.factory import Models
 from jobwire.handlers.llm.payloads import Common
 from jobwire.handlers.llm.settings import LlmSettings
 from jobwire.handlers.llm.streaming import Emitter
-from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
 from jobwire.json_schema.isolated import IsolatedChecks
 
+_SHOWN: Final = 50
+"""Characters of a name, and names, in a log event."""
 Functions = Mapping[str, Callable[..., object]]
 
 
@@ -48,20 +50,17 @@ class TaskDeps:
             seed=payload.seed,
             stop=[payload.stop] if isinstance(payload.stop, str) else payload.stop,
             form=form,
-            options={**self._options(payload), **(options or {})},
+            options={**await self._options(ctx, payload), **(options or {})},
         )
         return await generate(ctx, self.models.chat(), request, emitter, self.limit_s(payload))
 
-    def _options(self, payload: Common) -> dict[str, Json]:
-        """Members of the request that are passed on; Fail if one is not allowed."""
+    async def _options(self, ctx: TaskContext, payload: Common) -> dict[str, Json]:
+        """Members of the request that are passed on; a `log` event names those that are not."""
         allowed = self.settings.extra_members
-        if unknown := [name for name in payload.extra if name not in allowed]:
-            raise Fail(
-                "invalid_payload",
-                f"payload.extra.{unknown[0]} is not allowed; llm.extra_members lists: "
-                f"{', '.join(allowed) or 'none'}",
-            )
-        options: dict[str, Json] = dict(payload.extra)
+        if unknown := [name[:_SHOWN] for name in payload.extra if name not in allowed]:
+            message = f"not sent to the model: {', '.join(unknown[:_SHOWN])}; see llm.extra_members"
+            await ctx.emit("log", {"level": "warning", "message": message}, step="llm.generate")
+        options: dict[str, Json] = {k: v for k, v in payload.extra.items() if k in allowed}
         for name in ("top_p", "presence_penalty", "frequency_penalty"):
             if (value := getattr(payload, name)) is not None:
                 options[name] = value

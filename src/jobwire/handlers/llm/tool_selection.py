@@ -108,7 +108,7 @@ async def _answer(
     ctx: TaskContext, payload: ToolPayload, deps: TaskDeps, messages: Sequence[Message], form: Form
 ) -> Generation:
     answer = await deps.answer(ctx, payload, messages, SilentEmitter(), form)
-    answer.check_complete("call", payload.max_tokens)
+    answer.check_complete("call")
     return answer
 
 

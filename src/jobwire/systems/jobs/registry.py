@@ -126,6 +126,7 @@ class WorkerRegistry:
         """Task → queue."""
         self._queues: frozenset[str] = frozenset()
         self._schemas: dict[str, tuple[str, ...]] = {}
+        self._live: frozenset[str] = frozenset()
         self._foreign_ms = settings.foreign_idle_s * 1000
         self._refreshed_at_s = float("-inf")
         self._refreshing = asyncio.Lock()
@@ -180,14 +181,23 @@ class WorkerRegistry:
                 }
                 self._queues = frozenset((*self._known.values(), *await self.queue_names()))
                 self._schemas = _schemas(live, remembered)
+                self._live = frozenset(live)
                 if any(
                     not _is_ours(name) and idle < self._foreign_ms
                     for name, idle in consumers.items()
                 ):
                     # The contract's tasks may be a foreign worker's, whose schemas are not known.
+                    self._live |= frozenset(self._declared)
                     for task in self._declared:
                         self._schemas.pop(task, None)
                 self._refreshed_at_s = _now_s()
+
+    async def is_served(self, task: str) -> bool:
+        """Whether a live worker has the task; reads the registrations unless that was a moment
+        ago and it had."""
+        if task not in self._live or self.is_stale:
+            await self.refresh()
+        return task in self._live
 
     def schemas(self, task: str) -> Sequence[str]:
         """The schemas of its payload that workers have registered, as last read; none if some

@@ -58,7 +58,7 @@ class ChatRequest:
     """A chat completion request; empty and None mean the server's default."""
 
     messages: Sequence[Message]
-    max_tokens: int
+    max_tokens: int | None = None
     model: str = ""
     temperature: float | None = None
     seed: int | None = None

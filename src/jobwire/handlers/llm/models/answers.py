@@ -1,6 +1,7 @@
-"""Parses one answer of a chat model: chunks of a stream, or a complete reply, into pieces. Pure."""
+"""Parses one answer of a chat model: chunks of a stream, or a complete reply, into pieces."""
 
 from collections.abc import Iterable, Iterator
+from secrets import token_hex
 from typing import Final
 
 import msgspec
@@ -13,6 +14,16 @@ from jobwire.handlers.llm.models.replies import ServerLabel
 from jobwire.handlers.llm.models.schemas import Chunk, Delta, ToolCallDelta
 from jobwire.job.messages import Json
 
+_FINISH_REASONS: Final = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_calls": "tool_calls",
+    "tool_call": "tool_calls",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+}
+"""OpenAI's name for what servers send; any other is `stop`: `eos_token`, `stop_sequence`, …"""
 MAX_ANSWER_BYTES: Final = 1 << 20
 _MAX_TOOL_CALLS: Final = 128
 
@@ -27,7 +38,8 @@ class AnswerParser:
         self._refusal = ""
         self._length = 0
         self._filter = ReasoningFilter()
-        self._calls: dict[int, dict[str, str]] = {}
+        self._calls: list[tuple[int | None, dict[str, str]]] = []
+        """The calls with their indexes, in order."""
         self.has_begun = False
         self.finish_reason = ""
         """Empty until the server has sent it."""
@@ -71,10 +83,8 @@ class AnswerParser:
             self._add_call(call)
 
     def _add_call(self, call: ToolCallDelta) -> None:
-        if call.index not in self._calls and len(self._calls) >= _MAX_TOOL_CALLS:
-            raise ModelError("backend_bad_response", "the model calls too many functions at once")
-        entry = self._calls.setdefault(call.index, {"id": "", "name": "", "arguments": ""})
-        entry["id"] = call.id or entry["id"]
+        entry = self._entry(call)
+        entry["id"] = entry["id"] or call.id or ""
         if (function := call.function) is not None:
             entry["name"] += function.name or ""
             arguments = function.arguments
@@ -82,6 +92,22 @@ class AnswerParser:
                 arguments = msgspec.json.encode(arguments).decode()
             entry["arguments"] += arguments or ""
             self._length += len(arguments or "")
+
+    def _entry(self, call: ToolCallDelta) -> dict[str, str]:
+        """The call that a piece belongs to. Servers leave out the index, or send the same for all
+        calls: another id, or a name after complete arguments, begins a call too."""
+        same = [each for each in self._calls if call.index is None or each[0] == call.index]
+        if same:
+            entry = same[-1][1]
+            is_other = bool(call.id and entry["id"] and call.id != entry["id"])
+            names = call.function is not None and call.function.name
+            if not is_other and not (names and not call.id and _is_complete(entry["arguments"])):
+                return entry
+        if len(self._calls) >= _MAX_TOOL_CALLS:
+            raise ModelError("backend_bad_response", "the model calls too many functions at once")
+        entry = {"id": "", "name": "", "arguments": ""}
+        self._calls.append((call.index, entry))
+        return entry
 
     def rest(self) -> Iterator[Piece]:
         """Yield the text that was held back, before the end."""
@@ -94,18 +120,33 @@ class AnswerParser:
             raise ModelError("content_filtered", f"the model refused to answer: {refusal}")
         if self.finish_reason == "content_filter":
             raise ModelError("content_filtered", "the model's server filtered its answer")
-        if self.finish_reason == "error":
+        if self.finish_reason in ("error", "abort"):
             raise ModelError(
                 "backend_stream_cut", "the model's server aborted the answer", RetryLimit.ONCE
             )
-        return End(self.finish_reason, self._usage, self._model, self._tool_calls())
+        calls = self._tool_calls()
+        reason = _FINISH_REASONS.get(self.finish_reason.lower(), "stop")
+        if calls and reason == "stop":
+            reason = "tool_calls"
+        return End(reason, self._usage, self._model, calls)
 
     def _tool_calls(self) -> list[Json]:
         return [
             {
-                "id": call["id"],
+                "id": call["id"] or f"call_{token_hex(12)}",
                 "type": "function",
                 "function": {"name": call["name"], "arguments": call["arguments"]},
             }
-            for _, call in sorted(self._calls.items())
+            for _, call in self._calls
         ]
+
+
+def _is_complete(arguments: str) -> bool:
+    """Whether the arguments are whole: a JSON object."""
+    if not arguments.rstrip().endswith("}"):
+        return False
+    try:
+        msgspec.json.decode(arguments, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeError):
+        return False
+    return True

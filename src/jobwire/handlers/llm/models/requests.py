@@ -13,6 +13,7 @@ from jobwire.handlers.llm.models import ChatRequest, Free, Grammar, JsonForm
 from jobwire.job.messages import Json
 
 _NAMES_LIMIT: Final = ("max_completion_tokens", "'max_tokens' is not supported")
+_LOCAL_MAX_TOKENS: Final = 256
 EXTENSIONS: Final = ("response_format", "stream_options")
 """Members that not every server accepts; the request means the same without them, because answers
 are validated."""
@@ -29,10 +30,11 @@ def chat_body(request: ChatRequest, model: str, *, is_local: bool) -> dict[str, 
             {"role": each.role, "content": each.content, **each.members}
             for each in request.messages
         ],
-        "max_tokens": request.max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    if request.max_tokens is not None:
+        body["max_tokens"] = request.max_tokens
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.seed is not None:
@@ -49,7 +51,11 @@ def chat_body(request: ChatRequest, model: str, *, is_local: bool) -> dict[str, 
             form: Json = {"name": name, "schema": dict(schema), "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
     if is_local:
-        # Small models answer best without sampling, and repeat themselves without a penalty.
+        # Small models do not find an end by themselves.
+        body.setdefault("max_tokens", _LOCAL_MAX_TOKENS)
+        if request.seed is not None:
+            body["seed"] = request.seed % (1 << 32)  # all that llama.cpp takes
+        # They answer best without sampling, and repeat themselves without a penalty.
         body.setdefault("temperature", 0)
         if not isinstance(request.form, JsonForm):  # JSON repeats its own punctuation
             body.setdefault("repeat_penalty", 1.05)

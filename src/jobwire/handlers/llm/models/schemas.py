@@ -25,7 +25,7 @@ class ToolCallFunction(msgspec.Struct):
 class ToolCallDelta(msgspec.Struct):
     """A piece of a call of one of the caller's functions."""
 
-    index: int = 0
+    index: int | None = None
     id: str | None = None
     function: ToolCallFunction | None = None
 

@@ -14,7 +14,9 @@ The operations, their types and their problems are in `api/jobs.py`, `api/fleet.
     operator_view       this system in /v1/overview and the other routes of all systems
     wire                the keys of a job, as they are on the server
     openai              OpenAI-compatible routes in front of the tasks `chat` and `embed`
-    openai_translation  OpenAI's requests as payloads, results as its answers
+    openai_requests     OpenAI's requests as payloads
+    openai_answers      results and errors in OpenAI's form
+    openai_stream       a job's events as OpenAI's chunks
 
 The assembly calls `feature` and passes the result to the gateway. The wire itself does not import
 the gateway.
@@ -93,7 +95,7 @@ def feature(
             *queues.routes(),
             *fleet.routes(registry, connection, queue.keys),
             wire.route(connection, queue.keys),
-            *OpenAiRoutes(jobs, queue, follower, streams).routes(),
+            *OpenAiRoutes(jobs, queue, registry, follower, streams).routes(),
         ],
         checks=[limits.health("memory")],
         remote_health=partial(fleet.missing_requirements, registry),

@@ -100,6 +100,7 @@ class ForkedProgram:
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
+        self._received = b""
         self._code: int | None = None
         self.pid: Final = int(self._answer()[0])
 
@@ -107,7 +108,9 @@ class ForkedProgram:
         return self.wait(0)
 
     def wait(self, timeout_s: float | None = None) -> int | None:
-        if self._code is None and select.select([self._line], [], [], timeout_s)[0]:
+        if self._code is None and (
+            self._received or select.select([self._line], [], [], timeout_s)[0]
+        ):
             code, cpu_s = self._answer()
             self._code = int(code)
             self._line.close()
@@ -126,10 +129,16 @@ class ForkedProgram:
         return code
 
     def _answer(self) -> list[bytes]:
-        text = self._line.recv(64)
-        if not text:
-            raise RuntimeError("the fork server has ended; its error is in the test's stderr")
-        return text.split()
+        # A program that ends at once: its pid and its exit code may arrive together.
+        while b"\n" not in self._received:
+            part = self._line.recv(64)
+            if not part:
+                self._line.close()
+                self._code = -signal.SIGKILL
+                raise RuntimeError("the fork server has ended; its error is in the test's stderr")
+            self._received += part
+        answer, _, self._received = self._received.partition(b"\n")
+        return answer.split()
 
 
 def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
@@ -189,7 +198,7 @@ def _serve(requests: socket.socket) -> _Request | None:
                     return request
                 request.close_files()
                 lines[pid] = request.line
-                request.line.send(b"%d" % pid)
+                request.line.send(b"%d\n" % pid)
 
 
 def _woken(_signum: int, _frame: object) -> None:
@@ -216,7 +225,7 @@ def _report_ends(lines: dict[int, socket.socket]) -> None:
             return
         with lines.pop(pid) as line, contextlib.suppress(BrokenPipeError):
             code, cpu_s = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
-            line.send(b"%d %.3f" % (code, cpu_s))
+            line.send(b"%d %.3f\n" % (code, cpu_s))
 
 
 def _become(request: _Request) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import psutil
 
 from tests.cli.runner import clean_env, is_gone
 from tests.support import Program, wait_until_sync
+from tests.support.fork_server import ForkedProgram
 
 # Loaded by `jobwire worker` as its app, which then fails: what the program finds around itself.
 PROBE = """
@@ -101,3 +103,11 @@ time.sleep(600)
         assert not is_gone(inner)
         outer.kill()
         wait_until_sync(lambda: is_gone(inner), "the inner program to die")
+
+
+def test_a_pid_and_an_exit_code_that_arrive_together_are_two_answers() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.sendall(b"12\n" + b"3 0.250\n")
+    program = ForkedProgram(ours)
+    assert (program.pid, program.wait(), program.exit_code()) == (12, 3, 3)

@@ -109,6 +109,15 @@ def test_o2_each_command_in_a_pipe(run: Run) -> None:
     assert {"now", "hour", "minutes", "workers"} <= set(snapshot)
 
 
+@clause("O-2")
+def test_o2_states_are_given_in_the_words_that_are_printed(run: Run) -> None:
+    (*_, job) = _lines(run("submit", "fail", "{}", "--follow"))
+    for word in ("failed", "error"):
+        listed = _lines(run("list", "--status", word))
+        assert job["job_id"] in {line["job_id"] for line in listed}
+    assert run("list", "--status", "waiting").returncode == Exit.OK
+
+
 def test_a_payload_is_json_text_a_file_or_stdin(run: Run, tmp_path: Path) -> None:
     (tmp_path / "body.json").write_text('{"big": 123456789012345678901234567890, "f": 1.10}')
     (job,) = _lines(run("submit", "echo", "@body.json"))

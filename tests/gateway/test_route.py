@@ -340,9 +340,16 @@ def test_the_bytes_of_the_body_are_kept(client: httpx.Client) -> None:
     [
         ('{"name":"a"}', "Widget"),
         ('{"widgets":[{"name":"a"}]}', "Widgets"),
-        ('{"widgets":[],"name":"a"}', "body : Object contains unknown field `name`"),
+        (
+            '{"widgets":[],"name":"a"}',
+            "body : Object contains unknown field `name`; it takes: widgets",
+        ),
         ('{"widgets":[{"name":1}]}', "body /widgets/0/name: Expected `str`, got `int`"),
-        ('{"other":1}', "body : Object contains unknown field `other`"),
+        (
+            '{"other":1}',
+            "body : Object contains unknown field `other`; it takes: name, size, data",
+        ),
+        ('{"nme":"a"}', "body : Object contains unknown field `nme`; did you mean `name`?"),
         ("[]", "body : Expected `object`, got `array`"),
     ],
 )

@@ -1,13 +1,16 @@
 """`jobwire list`: list jobs, newest first."""
 
 import time
+from typing import Final
 
 import click
 
 from jobwire.cli import completion, options, output, sanitize
 from jobwire.cli.program import with_client
 
-_STATES = ("queued", "running", "done", "error", "canceled")
+# As people read them, and the two that have another name on the wire.
+_STATES: Final = ("waiting", "running", "done", "failed", "canceled", "queued", "error")
+_WIRE_STATES: Final = {"waiting": "queued", "failed": "error"}
 
 
 @click.command()
@@ -22,13 +25,14 @@ def command(status: str | None, task: str | None, limit: int, cursor: str | None
 
     \b
     Examples:
-      jobwire list --status error
+      jobwire list --status failed
       jobwire list --json | jq -r .job_id
     """
     from jobwire.cli.formatting import STATUS_STYLE, duration, progress
 
+    state = _WIRE_STATES.get(status or "", status)
     page = with_client(
-        lambda client: client.list(status=status, task=task, limit=limit, cursor=cursor)
+        lambda client: client.list(status=state, task=task, limit=limit, cursor=cursor)
     )
     if output.wants_json():
         for line in page.jobs:

@@ -6,12 +6,14 @@ request. Its text is sent to clients; internal details go to the log.
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 import msgspec
 
 from jobwire.api.problems import INTERNAL, INVALID, ProblemKind
 from jobwire.job.errors import JobwireError
+from jobwire.schema_hints import hint
 from jobwire.text import msgspec_fault
 
 MEDIA_TYPE: Final = b"application/problem+json"
@@ -69,8 +71,17 @@ def invalid(place: str, pointer: str, message: str) -> Problem:
     return Problem(INVALID, f"{where}: {message}", more={"errors": errors})
 
 
-def invalid_body(error: msgspec.ValidationError, place: str = "") -> Problem:
-    """The same for an error of msgspec: its path, below `place`, becomes a JSON pointer."""
+def invalid_body(
+    error: msgspec.ValidationError, place: str = "", body_type: object = None
+) -> Problem:
+    """The same for an error of msgspec: its path, below `place`, becomes a JSON pointer. With the
+    type of the body, the nearest name or the known ones are named."""
     problem, path = msgspec_fault(error)
     pointer = place + "".join(f"/{name or index}" for name, index in _STEP.findall(path))
-    return invalid("body", pointer, problem)
+    hinted = "" if body_type is None else hint(_schema(body_type), path, problem)
+    return invalid("body", pointer, problem + hinted)
+
+
+@cache
+def _schema(body_type: object) -> dict[str, Any]:
+    return msgspec.json.schema(body_type)

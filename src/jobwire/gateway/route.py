@@ -117,7 +117,8 @@ def read_body(
     try:
         return decode(body)
     except msgspec.ValidationError as error:
-        raise invalid_body(error, place) from None
+        decoder = getattr(decode, "__self__", None)
+        raise invalid_body(error, place, getattr(decoder, "type", None)) from None
     except RecursionError:
         raise Problem(too_deep, "the body is nested too deeply") from None
     except UnicodeDecodeError:
@@ -241,18 +242,27 @@ def _decoder(body: Any) -> Callable[[bytes], Any]:
     """Of whatever type the operation declares."""
     if not isinstance(body, Either):
         return msgspec.json.Decoder(body).decode
-    by = body.by
-    # Reads this member only: a body may have a million others.
-    member = (by, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET)
-    peek = msgspec.json.Decoder(msgspec.defstruct("Peek", [member])).decode
-    given = msgspec.json.Decoder(body.given).decode
-    other = msgspec.json.Decoder(body.other).decode
+    return _EitherDecoder(body).decode
 
-    def decode(content: bytes) -> object:
-        has_member = getattr(peek(content), by) is not msgspec.UNSET
-        return given(content) if has_member else other(content)
 
-    return decode
+class _EitherDecoder:
+    """Decodes a body of two types by the one that is meant."""
+
+    def __init__(self, body: Either) -> None:
+        self._by = body.by
+        # Reads this member only: a body may have a million others.
+        member = (body.by, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET)
+        self._peek = msgspec.json.Decoder(msgspec.defstruct("Peek", [member])).decode
+        self._given = msgspec.json.Decoder[object](body.given)
+        self._other = msgspec.json.Decoder[object](body.other)
+        self.type: object = body.other
+        """That of the last body, for the text of its fault."""
+
+    def decode(self, content: bytes) -> object:
+        has_member = getattr(self._peek(content), self._by) is not msgspec.UNSET
+        decoder = self._given if has_member else self._other
+        self.type = decoder.type
+        return decoder.decode(content)
 
 
 def _none_if_empty(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

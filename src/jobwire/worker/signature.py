@@ -15,10 +15,10 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 import msgspec
 
 from jobwire.job.messages import Json
+from jobwire.schema_hints import hint
 from jobwire.text import msgspec_fault
 from jobwire.worker.codec import to_json
 from jobwire.worker.context import Context
-from jobwire.worker.hints import hint
 
 _CONTEXT_NAMES: Final = ("ctx", "context")
 

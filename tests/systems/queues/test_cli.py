@@ -129,6 +129,25 @@ def test_o2_add_jobs_job_and_watch_print_lines(served: ServedQueues) -> None:
     assert len(on_terminal("queue", "jobs", "idle", "--limit", "1")) >= 2
 
 
+@clause("O-2", "B-19")
+@pytest.mark.parametrize(
+    ("opts", "told"),
+    [
+        ('{"attemts":3}', "unknown field `attemts`; did you mean `attempts`?"),
+        ('{"attempts":"many"}', "/opts/attempts: Expected `int"),
+        ('{"backoff":{"type":"fixed","dely":1}}', "unknown field `dely`; did you mean `delay`?"),
+    ],
+)
+def test_o2_a_wrong_member_of_a_body_of_two_types_is_named(
+    served: ServedQueues, capsys: pytest.CaptureFixture[str], opts: str, told: str
+) -> None:
+    """The fault is that of the type that was meant."""
+    assert served.url
+    assert main(["queue", "add", SERVED, "echo", "{}", "--opts", opts]) == Exit.REFUSED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
 @clause("O-2", "B-12")
 def test_o2_retry_promote_pause_and_resume_print_the_new_state(served: ServedQueues) -> None:
     failed = served.add(SERVED, "fail")

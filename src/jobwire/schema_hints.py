@@ -1,6 +1,7 @@
-"""Hints for an invalid payload: the nearest member name, or the allowed values.
+"""Hints for JSON that does not fit its schema: the nearest member name, or the allowed values.
 
-Called by `signature.py` with the payload's JSON Schema after a failed check. Pure.
+Called after a failed check: by the worker with the schema of a payload, by the gateway with that of
+a body. Pure.
 """
 
 import re
@@ -14,6 +15,8 @@ Schema = Mapping[str, object]
 _STEPS: Final = re.compile(r"\.(?P<member>\w+)|\[(?P<item>[^\]]*)\]")
 _UNKNOWN: Final = re.compile(r"unknown field `(?P<name>.*)`")
 _MAX_LISTED: Final = 12
+_MAX_NAME: Final = 64
+"""Longer names are compared with none: they come from a caller."""
 
 
 def hint(schema: Schema, place: str, problem: str) -> str:
@@ -21,7 +24,10 @@ def hint(schema: Schema, place: str, problem: str) -> str:
     nodes = list(_at(schema, place))
     if found := _UNKNOWN.search(problem):
         known = [name for node in nodes for name in _object(node, "properties")]
-        return did_you_mean(found["name"], known, quote="`") or _listed("it takes", known)
+        near = (
+            did_you_mean(found["name"], known, quote="`") if len(found["name"]) <= _MAX_NAME else ""
+        )
+        return near or _listed("it takes", known)
     if "enum value" in problem:
         values = [each for node in nodes for each in cast("list[object]", node.get("enum", []))]
         return _listed("it is one of", [repr(each) for each in values])

@@ -120,7 +120,7 @@ def _check_events(events: list[Event]) -> None:
     assert events[-1].name == "ready"
     for event in events:
         assert event.data["progress"] == PROGRESS[Stage(event.data["stage"])]
-        assert event.id == event.data["updated_at"]
+        assert event.id == f"{event.data['updated_at']}/{event.data['stage']}"
         assert set(event.data) == {"stage", "progress", "updated_at"}
     assert sorted(event.id for event in events) == [event.id for event in events]
 

@@ -179,7 +179,7 @@ class ImageErrorCode(StrEnum):
 
     @classmethod
     def read(cls, text: str) -> "ImageErrorCode":
-        """The code; INTERNAL for one of a later version."""
+        """The code; INTERNAL for one that the wire does not have."""
         return cls(text) if text in tuple(cls) else cls.INTERNAL
 
 
@@ -211,7 +211,8 @@ class FailedImage:
     """The result of an image that failed. `error_message` is for people: it says what to do."""
 
     image_id: str
-    error_code: ImageErrorCode
+    error_code: str
+    """An `ImageErrorCode`, or a code of another gateway."""
     error_message: str
     failed_at: str
 
@@ -251,19 +252,20 @@ def parse_result(fields: Mapping[str, str]) -> ImageResult:
     names = SUCCESS_FIELDS if status == ResultStatus.PROCESSED else FAILURE_FIELDS
     if status not in tuple(ResultStatus):
         raise BadResult(f"status {status!r} is not one of {', '.join(ResultStatus)}")
-    if missing := [name for name in names if not fields.get(name)]:
+    needed = [name for name in names if name != ResultField.ETAG]  # not every store has one
+    if missing := [name for name in needed if not fields.get(name)]:
         raise BadResult(f"fields are missing: {', '.join(missing)}")
-    values = {name.value: fields[name] for name in names if name != _STATUS}
+    values = {name.value: fields.get(name, "") for name in names if name != _STATUS}
     if status == ResultStatus.FAILED:
         return FailedImage(
             image_id=values["image_id"],
-            error_code=ImageErrorCode.read(values["error_code"]),
+            error_code=values["error_code"][:LONGEST_CODE],
             error_message=values["error_message"],
             failed_at=_checked_time(values["failed_at"]),
         )
     return ProcessedImage(
         image_id=values["image_id"],
-        storage_key=values["storage_key"],
+        storage_key=_checked_key(values["storage_key"]),
         sha256=values["sha256"],
         etag=values["etag"],
         file_size=_number(fields, ResultField.FILE_SIZE),
@@ -281,6 +283,12 @@ def _number(fields: Mapping[str, str], name: ResultField) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise BadResult(f"{name} is not a number: {text[:40]!r}")
     return int(text)
+
+
+def _checked_key(text: str) -> str:
+    if not STORAGE_KEY.fullmatch(text) or ".." in text or "//" in text:
+        raise BadResult(f"storage_key is not a key below {STORAGE_PREFIX}: {text[:40]!r}")
+    return text
 
 
 def _checked_time(text: str) -> str:
@@ -305,9 +313,16 @@ IMAGE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 """An image id is part of keys and of file names."""
 
 
+STORAGE_PREFIX: Final = "images/"
+"""Where published images are in the bucket, also those of other gateways."""
+STORAGE_KEY: Final = re.compile(STORAGE_PREFIX + r"[A-Za-z0-9][A-Za-z0-9._/-]{0,240}")
+LONGEST_CODE: Final = 64
+"""Characters of an error code; the rest of a longer one is cut off."""
+
+
 def storage_key(image_id: str) -> str:
-    """The key of the published image in the bucket."""
-    return f"images/{image_id}.webp"
+    """The key of the published image in the bucket, as our gateway chooses it."""
+    return f"{STORAGE_PREFIX}{image_id}.webp"
 
 
 def format_time(moment: datetime) -> str:

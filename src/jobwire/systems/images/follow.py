@@ -2,7 +2,8 @@
 
 An image's status is a tracked key (`valkey.tracking`). Every reader gets the present state first,
 then each change that is seen, in order; a slow reader skips to the newest one. If a status is
-missing (it has expired, or the server lost it), the record decides.
+missing (it has expired, or the server lost it), the record decides. The end is sent when the record
+has it: who has seen it reads the result (I-39).
 """
 
 import asyncio
@@ -22,6 +23,11 @@ from jobwire.valkey import Arg, Config, Reply, ValkeyError
 from jobwire.valkey.tracking import TrackedKey, TrackingReader
 
 _PROGRESS: Final = re.compile(r"-?[0-9]{1,3}")
+_NOT_IN_AN_ID: Final = re.compile(r"[^\x21-\x7e]")
+_LONGEST_PART: Final = 60
+_FIRST_PAUSE_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 5.0
+"""How long the record is waited for before it is read again."""
 _log: Final = logging.getLogger("jobwire.images")
 
 
@@ -55,6 +61,17 @@ class ImageState(msgspec.Struct, frozen=True):
     @property
     def is_terminal(self) -> bool:
         return self.stage in TERMINAL_STAGES
+
+    @property
+    def event_id(self) -> str:
+        """`<updated_at>/<stage>` (I-40). Another program may have written anything; a client must
+        be able to send it back in a header."""
+        parts = (self.updated_at[:_LONGEST_PART], self.stage[:_LONGEST_PART])
+        return "/".join(_NOT_IN_AN_ID.sub("", part) for part in parts)
+
+    def is_end_seen(self, event_id: str) -> bool:
+        """Whether a client whose last event has this id has seen the end."""
+        return self.is_terminal and event_id.rpartition("/")[2] == self.stage
 
 
 def image_state(fields: dict[StatusField, str]) -> ImageState:
@@ -90,7 +107,7 @@ class _Subscription:
 
 
 class _FollowedImage(TrackedKey):
-    __slots__ = ("image_id", "is_missing", "lookup", "state", "subscriptions")
+    __slots__ = ("confirming", "image_id", "is_missing", "lookup", "state", "subscriptions")
 
     def __init__(self, image_id: str, key: str) -> None:
         super().__init__(key)
@@ -100,6 +117,8 @@ class _FollowedImage(TrackedKey):
         """There is no status; the record decides."""
         self.lookup: asyncio.Task[None] | None = None
         """Reads the record."""
+        self.confirming: asyncio.Task[None] | None = None
+        """Waits until the record has the end that the status has."""
         self.subscriptions: set[_Subscription] = set()
 
 
@@ -163,8 +182,9 @@ class StatusFollower:
             subscription.waiting.cancel()
         if not image.subscriptions and self._images.get(image.key) is image:
             self._images.remove(image)
-            if image.lookup is not None:
-                image.lookup.cancel()
+            for task in (image.lookup, image.confirming):
+                if task is not None:
+                    task.cancel()
 
     # Reading
 
@@ -172,8 +192,14 @@ class StatusFollower:
         # A key of another type is not a status.
         fields = read_status(cast("dict[str, str]", reply or {}))
         image.is_missing = fields is None
-        if fields is not None:
-            self._set_state(image, image_state(fields))
+        state = image_state(fields) if fields is not None else None
+        if image.confirming is not None:
+            image.confirming.cancel()
+            image.confirming = None
+        if state is not None and state.is_terminal:
+            image.confirming = self._group.create_task(self._confirm(image, state))
+        elif state is not None:
+            self._set_state(image, state)
         elif image.lookup is None:
             image.lookup = self._group.create_task(self._look_up(image))
 
@@ -187,6 +213,22 @@ class StatusFollower:
             image.lookup = None
         if image.is_missing:  # still: a status that was written meanwhile is newer
             self._set_state(image, state)
+
+    async def _confirm(self, image: _FollowedImage, state: ImageState) -> None:
+        """Send the end once the record has it. The result may be applied by another process."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                record = await self._fallback(image.image_id)
+            except Exception as error:  # noqa: BLE001 - the record is read again later
+                _log.warning("record not read: image=%s: %s; will retry", image.image_id, error)
+            else:
+                if record is None or record.is_terminal:
+                    image.confirming = None
+                    self._set_state(image, state if record is not None else None)
+                    return
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _set_state(self, image: _FollowedImage, state: ImageState | None) -> None:
         if state is None:  # the image is gone

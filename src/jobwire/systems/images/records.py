@@ -352,8 +352,9 @@ def _values(result: ImageResult) -> dict[str, Any]:
         }
     return {
         "status": RecordStatus.READY,
+        "storage_key": result.storage_key,
         "sha256": result.sha256,
-        "etag": result.etag,
+        "etag": result.etag or None,
         "file_size": result.file_size,
         "content_type": result.content_type,
         "original_width": result.original_width,

@@ -64,9 +64,7 @@ class ResultHandler:
                 return DeadLetter(f"there is no record of the image {result.image_id[:64]!r}")
             if outcome == "deleted" and isinstance(result, ProcessedImage):
                 # Stored by a gateway that did not see the deletion.
-                record = await self._records.get(result.image_id)
-                if record is not None:
-                    await self._bucket.delete(record.storage_key)
+                await self._bucket.delete(result.storage_key)
         except (BadResult, RecordRefused) as error:
             return DeadLetter(str(error))
         except RecordsUnavailable as error:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from jobwire.systems.images.contract import (
     FAILURE_FIELDS,
+    LONGEST_CODE,
+    STORAGE_KEY,
     SUCCESS_FIELDS,
     TERMINAL_STAGES,
     ImageErrorCode,
@@ -31,7 +33,9 @@ _RESULT: Final[dict[ResultField, Schema]] = {
     ResultField.PROCESSED_HEIGHT: _NUMBER,
     ResultField.PROCESSED_AT: _TIME,
     ResultField.FAILED_AT: _TIME,
-    ResultField.ERROR_CODE: {"enum": list(ImageErrorCode)},
+    ResultField.ERROR_CODE: {**_TEXT, "maxLength": LONGEST_CODE, "examples": list(ImageErrorCode)},
+    ResultField.ETAG: {"type": "string"},
+    ResultField.STORAGE_KEY: {"type": "string", "pattern": f"^{STORAGE_KEY.pattern}$"},
 }
 
 
@@ -68,7 +72,11 @@ def _status() -> Schema:
 def _result(fields: Iterable[ResultField], status: ResultStatus) -> Schema:
     properties = {field: _RESULT.get(field, _TEXT) for field in fields}
     properties[ResultField.STATUS] = {"const": status}
-    return {"description": "an entry of the stream image:result", **_object(properties)}
+    optional = {ResultField.ETAG}
+    return {
+        "description": "an entry of the stream image:result",
+        **_object(properties, optional=optional),
+    }
 
 
 def _event() -> Schema:

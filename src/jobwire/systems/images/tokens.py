@@ -25,7 +25,11 @@ _BEGIN: Final = "-----BEGIN"
 
 
 class BadToken(Exception):
-    """The token is not signed by our key, or it has expired; the text is for the log."""
+    """The token is not signed by our key; the text is for the log."""
+
+
+class RefusedToken(BadToken):
+    """The token is signed by our key and not accepted; the text is for its sender, too."""
 
 
 class BadKey(ValueError):
@@ -74,25 +78,32 @@ class TokenVerifier:
         self._key = public_key
 
     def verify(self, token: str) -> UploadGrant:
-        """What the token permits; BadToken if it is invalid, expired or not for uploads."""
+        """What the token permits; BadToken if it is invalid, expired or not for uploads.
+
+        Only who has the key learns why: the signature is checked before the claims.
+        """
         if len(token) > _MAX_TOKEN:
             raise BadToken("the token is too long")
         try:
             claims: dict[str, object] = jwt.decode(
                 token, self._key, algorithms=[ALGORITHM], options={"require": list(_CLAIMS)}
             )
+        except (jwt.DecodeError, jwt.InvalidAlgorithmError) as error:
+            raise BadToken(f"{type(error).__name__}: {error}") from error
+        except jwt.InvalidTokenError as error:  # of the claims
+            raise RefusedToken(_claim_fault(error)) from error
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             raise BadToken(f"{type(error).__name__}: {error}") from error
         image_id, max_size, expires_at = claims["image_id"], claims["max_size"], claims["exp"]
         # Signed by the API, and still checked: the id becomes part of keys and of file names.
         if not isinstance(image_id, str) or not IMAGE_ID.fullmatch(image_id):
-            raise BadToken("image_id is not an image id")
+            raise RefusedToken("its image_id is not an image id")
         if claims["storage_key"] != storage_key(image_id):
-            raise BadToken("storage_key is not the key of this image")
+            raise RefusedToken(f"its storage_key must be {storage_key(image_id)}")
         if claims["content_type"] not in CONTENT_TYPES:
-            raise BadToken("content_type is not an allowed one")
+            raise RefusedToken(f"its content_type must be one of {', '.join(CONTENT_TYPES)}")
         if not isinstance(max_size, int) or isinstance(max_size, bool) or max_size < 1:
-            raise BadToken("max_size is not a number of bytes")
+            raise RefusedToken("its max_size must be a number of bytes")
         return UploadGrant(
             image_id=image_id,
             storage_key=storage_key(image_id),
@@ -100,6 +111,18 @@ class TokenVerifier:
             max_size=max_size,
             expires_at=int(str(expires_at).partition(".")[0]),
         )
+
+
+def _claim_fault(error: jwt.PyJWTError) -> str:
+    match error:
+        case jwt.ExpiredSignatureError():
+            return "it has expired"
+        case jwt.MissingRequiredClaimError():
+            return f"it lacks the claim {error.claim}"
+        case jwt.InvalidAudienceError():
+            return "it has the claim aud, which uploads do not have"
+        case _:
+            return f"a claim is not valid: {error}"
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.systems.images.contract import CONTENT_TYPES
 from jobwire.systems.images.spool import Body, Spool, SpooledUpload
 from jobwire.systems.images.status import ImageStatus
-from jobwire.systems.images.tokens import BadToken, TokenVerifier, UploadGrant
+from jobwire.systems.images.tokens import BadToken, RefusedToken, TokenVerifier, UploadGrant
 from jobwire.valkey import ServerError, ValkeyError
 
 _log: Final = logging.getLogger("jobwire.images")
@@ -132,7 +132,8 @@ class UploadIntake:
             grant = self._verifier.verify(token)
         except BadToken as error:
             _log.info("upload refused: image=%s: %s", image_id[:64], error)
-            raise UploadRefused(BAD_TOKEN) from None
+            why = f"the upload token is not accepted: {error}; request a new one"
+            raise UploadRefused(BAD_TOKEN, why if isinstance(error, RefusedToken) else "") from None
         if grant.image_id != image_id:
             raise UploadRefused(OTHER_IMAGE)
         return grant

@@ -20,7 +20,7 @@ _OPENED: Final = Comment("open")
 
 def _frame(state: ImageState) -> SseEvent:
     data = api.StatusEvent(state.stage, state.progress, state.updated_at, state.error)
-    return SseEvent(state.event, msgspec.json.encode(data), state.updated_at)
+    return SseEvent(state.event, msgspec.json.encode(data), state.event_id)
 
 
 def state_of(record: ImageRecord) -> ImageState | None:
@@ -46,7 +46,7 @@ def event_route(images: ImageRoutes, follower: StatusFollower, streams: SseConne
         seen = request.last_event_id()
         if seen is not None and record.status is not RecordStatus.OPEN:
             last = await follower.present(image_id)
-            if last is not None and last.is_terminal and last.updated_at == seen:
+            if last is not None and last.is_end_seen(seen):
                 # An EventSource reconnects after every end of a stream, but not after this.
                 await request.reply_nothing()
                 return

@@ -46,7 +46,7 @@ class UploadRoutes:
             return self._intake.verify(token.strip().decode("latin-1"), image_id)
         except UploadRefused as refused:
             if refused.status == api.BAD_UPLOAD_TOKEN.status:
-                raise Problem(api.BAD_UPLOAD_TOKEN, headers=_CHALLENGE) from None
+                raise Problem(api.BAD_UPLOAD_TOKEN, refused.message, headers=_CHALLENGE) from None
             raise
 
 

@@ -96,6 +96,19 @@ class ReplicateStandin(Standin):
             self._webhook_urls[prediction_id], signed(body, self._now_ms() // 1000), body
         )
 
+    def add_ended(self, prediction_id: str, picture: bytes) -> None:
+        """A prediction that another program created, and that has ended."""
+        path = f"/delivery/{prediction_id}/out-0.png"
+        self.files[path] = picture
+        self.predictions[prediction_id] = {
+            "id": prediction_id,
+            "input": {},
+            "output": self.url + path,
+            "status": "succeeded",
+            "created_at": self.now(),
+            "completed_at": self.now(),
+        }
+
     def expire_outputs(self) -> None:
         """Delete the outputs, as Replicate does an hour after the end."""
         self.files.clear()
@@ -132,7 +145,7 @@ class ReplicateStandin(Standin):
             "logs": "",
             "error": None,
             "status": "starting",
-            "created_at": self._now(),
+            "created_at": self.now(),
             "data_removed": False,
             "urls": {"get": f"{self.url}/v1/predictions/{prediction_id}"},
         }
@@ -184,7 +197,7 @@ class ReplicateStandin(Standin):
                 "error": ended.get("error"),
                 "output": outputs or None,
             }
-            ended_at = {"completed_at": self._now()}
+            ended_at = {"completed_at": self.now()}
             if self.webhooks == "once" and self._webhook_urls[prediction_id]:
                 webhook = self.webhook(prediction_id, **ended_at)
                 senders = [
@@ -197,7 +210,8 @@ class ReplicateStandin(Standin):
                 self._senders += senders
             prediction |= ended_at
 
-    def _now(self) -> str:
+    def now(self) -> str:
+        """The time in the form of its objects."""
         return datetime.fromtimestamp(self._now_ms() / 1000, UTC).isoformat()
 
     def __enter__(self) -> ReplicateStandin:

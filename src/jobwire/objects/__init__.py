@@ -28,6 +28,7 @@ from jobwire.objects.errors import (
     Unavailable,
     Unexpected,
 )
+from jobwire.objects.keys import is_valid_key
 from jobwire.objects.results import (
     Changed,
     Created,
@@ -66,6 +67,7 @@ __all__ = [
     "Unavailable",
     "Unexpected",
     "Version",
+    "is_valid_key",
 ]
 
 

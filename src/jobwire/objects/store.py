@@ -11,7 +11,6 @@ the same version would win too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime, timedelta
 from mmap import mmap
@@ -31,6 +30,7 @@ from jobwire.objects import conditional
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.errors import TooLarge
 from jobwire.objects.faults import Fault
+from jobwire.objects.keys import is_valid_key
 from jobwire.objects.results import (
     Changed,
     Created,
@@ -62,9 +62,6 @@ if TYPE_CHECKING:
 Compose = Callable[[str], bytes]
 
 _MAX_URL_LIFETIME: Final = timedelta(days=7)
-_MAX_KEY_BYTES: Final = 1024
-# Keys that some store or library would change.
-_BAD_KEY: Final = re.compile(r"^$|^/|/$|//|(^|/)\.{1,2}(/|$)|[\x00-\x1f\x7f\\]")
 _NOT_SATISFIABLE: Final = 416
 _CHUNK: Final = 64 * 1024
 _PING_KEY: Final = ".jobwire-ping"  # no object has this key
@@ -360,7 +357,7 @@ def _entry(meta: ObjectMeta) -> Entry:
 
 
 def _check(key: str) -> None:
-    if _BAD_KEY.search(key) or len(key.encode()) > _MAX_KEY_BYTES:
+    if not is_valid_key(key):
         raise ValueError(
             f"{key[:80]!r} is not a valid key: up to 1024 bytes, parts that are not empty, "
             "'.' or '..' between slashes, no control characters, no backslash"

@@ -27,8 +27,18 @@ def items(value: object) -> list[object]:
 
 
 def text(value: object) -> str:
-    """A string; empty for anything else."""
-    return value if isinstance(value, str) else ""
+    """A string that can be encoded, with `?` for lone surrogates; empty for anything else."""
+    if not isinstance(value, str):
+        return ""
+    return value if value.isascii() else value.encode(errors="replace").decode()
+
+
+def dumps(value: object, *, indent: int | None = None) -> bytes:
+    """JSON that keeps every member as it was, also a string that has no UTF-8."""
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent).encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent).encode()
 
 
 def integer(value: object, below: int = 2**63) -> int | None:

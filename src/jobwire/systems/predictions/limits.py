@@ -7,7 +7,6 @@ each expires by itself, so a crash leaks nothing for long.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from jobwire.job.clock import Clock
 from jobwire.objects import Bucket, Found, TooLarge, Unavailable, Version
 from jobwire.systems.predictions.contract import ErrorCode, user_key
 from jobwire.systems.predictions.intent import Photo
-from jobwire.systems.predictions.json_values import items, loads, mapping
+from jobwire.systems.predictions.json_values import dumps, items, loads, mapping
 from jobwire.systems.predictions.records import write_json
 
 log: Final = logging.getLogger("jobwire.predictions")
@@ -142,7 +141,7 @@ class Limits:
                 writer: str, document: Mapping[str, object] = document, usage: Usage = usage
             ) -> bytes:
                 ours = {**usage, "writer": writer}
-                return json.dumps({**document, _OURS: ours}, ensure_ascii=False).encode()
+                return dumps({**document, _OURS: ours})
 
             written = await write_json(self._bucket, key, compose, seen)
             if isinstance(written, Version):

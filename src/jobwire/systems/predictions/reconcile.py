@@ -197,6 +197,11 @@ async def _take_over(flow: Flow, entry: Entry, report: PassReport) -> None:
     except BadIntent as error:
         report.failed += 1
         log.warning("task of another program skipped: %s  key=%s", error, entry.key)
+    except ObjectsError:
+        raise
+    except Exception:
+        report.failed += 1
+        log.exception("task of another program skipped  key=%s", entry.key)
 
 
 async def _read_listing(flow: Flow) -> tuple[_Listing | None, Version | None]:

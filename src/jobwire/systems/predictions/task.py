@@ -6,13 +6,13 @@ it is kept as the JSON it is: members that we do not know survive our rewriting.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, get_args
 
+from jobwire.objects import is_valid_key
 from jobwire.systems.predictions.contract import (
     EVENTS_FILTER,
     FAILED,
@@ -25,7 +25,7 @@ from jobwire.systems.predictions.contract import (
     rfc3339,
 )
 from jobwire.systems.predictions.intent import Intent, Outcome, Output
-from jobwire.systems.predictions.json_values import integer, items, loads, mapping, text
+from jobwire.systems.predictions.json_values import dumps, integer, items, loads, mapping, text
 
 Document = Mapping[str, object]
 # The largest task object that is read; ours have about one kilobyte.
@@ -101,7 +101,7 @@ def parse(body: bytes, prediction_id: str) -> Task:
         user_id=chat_id if user_id is None else user_id,
         message_id=integer(telegram.get("message_id")),
         file_id=_text(telegram.get("file_id")),
-        input_key=_text(given.get("s3_key")) or _text(document.get("input_s3_key")),
+        input_key=_key(given.get("s3_key")) or _key(document.get("input_s3_key")),
         input_mime=_text(given.get("mime")) or "image/jpeg",
         input_size=integer(given.get("size_bytes")) or 0,
         status=_STATUSES[status],
@@ -178,12 +178,18 @@ def with_outcome(document: Document, tid: str, outcome: Outcome, now_ms: int) ->
 def encode(document: Document, writer: str) -> bytes:
     """The bytes of a version; `writer` makes them unique."""
     stamped = {**document, _OURS: {**mapping(document.get(_OURS)), "writer": writer}}
-    return json.dumps(stamped, ensure_ascii=False, indent=2).encode()
+    return dumps(stamped, indent=2)
 
 
 def known_code(code: str | None) -> ErrorCode:
     """A code of ours; whatever else stands in an object counts as the provider's failure."""
     return ErrorCode(code) if code in set(ErrorCode) else ErrorCode.PROVIDER_FAILED
+
+
+def _key(value: object) -> str | None:
+    """A key that an object can have; None for paths and addresses that others write there."""
+    key = text(value)
+    return key if is_valid_key(key) else None
 
 
 def _text(value: object) -> str | None:

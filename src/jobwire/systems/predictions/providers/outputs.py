@@ -70,7 +70,7 @@ def _collect(output: object, found: list[str], depth: int) -> None:
     if isinstance(output, str):
         fits = len(output) <= _LONGEST_URL or is_data_url(output)
         if fits and re.match(r"https?://|data:", output, re.IGNORECASE):
-            found.append(output)
+            found.append(text(output))
     elif depth and isinstance(output, list):
         for each in cast("list[object]", output):
             _collect(each, found, depth - 1)

@@ -21,7 +21,7 @@ from jobwire.systems.predictions.http_client import (
     exchange,
     in_background,
 )
-from jobwire.systems.predictions.json_values import integer, loads, mapping
+from jobwire.systems.predictions.json_values import integer, loads, mapping, text
 
 API_URL: Final = "https://api.telegram.org"
 _TIMEOUT_S: Final = 30.0
@@ -125,7 +125,7 @@ def _read(method: str, answer: Response) -> ApiResult | ApiRefusal | NoAnswer:
     wait_s = parameters.get("retry_after")
     return ApiRefusal(
         code,
-        str(body.get("description", ""))[:300],
+        text(body.get("description"))[:300],
         min(float(wait_s), _LONGEST_WAIT_S) if isinstance(wait_s, int | float) else None,
         integer(parameters.get("migrate_to_chat_id")),
     )

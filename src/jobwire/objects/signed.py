@@ -8,11 +8,13 @@ repeated when there is no response.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import ssl
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -43,6 +45,8 @@ class SignedCalls:
 
     def __init__(self, config: BucketConfig) -> None:
         self.config = config
+        self.on_date: Callable[[int], None] = lambda _date_ms: None
+        """Called with the server's time that an answer names, in milliseconds."""
 
     async def send(
         self,
@@ -96,6 +100,9 @@ class SignedCalls:
         try:
             connection.request(method, request.target, body=body or None, headers=signed)
             response = connection.getresponse()
+            with contextlib.suppress(TypeError, ValueError):  # it names no time
+                date = parsedate_to_datetime(response.headers["date"])
+                self.on_date(round(date.timestamp() * 1000))
             return SignedResponse(
                 status=response.status,
                 headers={name.lower(): value for name, value in response.getheaders()},

@@ -17,7 +17,7 @@ from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Self, TypeVar
 
-from jobwire.job.clock import SystemClock
+from jobwire.job.clock import Clock, SystemClock
 from jobwire.objects import Bucket, BucketConfig, Found
 from jobwire.systems.predictions import build
 from jobwire.systems.predictions.chat import Chat
@@ -106,7 +106,9 @@ class Addresses:
         return telegram.TOKEN.partition(":")[0] if self.telegram_url else BOT
 
 
-def build_flow(addresses: Addresses, clock: SystemClock | None = None) -> Flow:
+def build_flow(
+    addresses: Addresses, clock: Clock | None = None, bucket: Bucket | None = None
+) -> Flow:
     """The flow as a process of ours builds it."""
     settings = PredictionsSettings(
         provider="cog" if addresses.cog_url else "replicate",
@@ -127,7 +129,7 @@ def build_flow(addresses: Addresses, clock: SystemClock | None = None) -> Flow:
     )
     return build.build_flow(
         settings,
-        Bucket(BucketConfig(**addresses.bucket)),
+        bucket or Bucket(BucketConfig(**addresses.bucket)),
         addresses.chat,
         bot=addresses.bot,
         clock=clock or ShiftedClock(addresses.shift_s),

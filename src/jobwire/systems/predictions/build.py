@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from jobwire.job.clock import Clock, SystemClock
+from jobwire.job.clock import Clock
 from jobwire.objects import Bucket
 from jobwire.systems.predictions.byte_budget import MIB, ByteBudget
 from jobwire.systems.predictions.chat import Chat
@@ -20,6 +20,7 @@ from jobwire.systems.predictions.providers.cog import Cog
 from jobwire.systems.predictions.providers.replicate import Replicate
 from jobwire.systems.predictions.records import Records
 from jobwire.systems.predictions.settings import PredictionsSettings
+from jobwire.systems.predictions.store_clock import StoreClock
 
 # A task that is not released counts against its chat's limit no longer than this.
 _COUNTED_S: Final = 7200
@@ -37,9 +38,9 @@ def build_flow(
 ) -> Flow:
     """Build the flow of one bot; ValueError names the setting that is missing.
 
-    `bot` distinguishes bots that share a bucket.
+    `bot` distinguishes bots that share a bucket. `clock` is the store's unless another is given.
     """
-    clock = clock or SystemClock()
+    clock = clock or StoreClock(bucket)
     ids = TaskIds(settings.webhook_secret)
     has_webhooks = bool(settings.public_url or settings.callback_url)
     return Flow(

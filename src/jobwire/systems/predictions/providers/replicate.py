@@ -33,7 +33,7 @@ _TIMEOUT_S: Final = 30.0
 # A list holds a hundred predictions, with their logs and small outputs.
 _MAX_ANSWER: Final = 32 * 1024 * 1024
 _MAX_PAGES: Final = 20
-_CLOCK_MARGIN: Final = timedelta(seconds=60)
+_CLOCK_MARGIN: Final = timedelta(minutes=5)
 _NOT_CREATED: Final = frozenset({400, 401, 402, 403, 404, 405, 413, 415, 422})
 _RESETS: Final = re.compile(r"resets? in ~?(\d{1,6})", re.IGNORECASE)
 

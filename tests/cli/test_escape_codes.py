@@ -31,9 +31,32 @@ JOB: Final[dict[str, Any]] = {
     "result": None,
     "ttl_s": 60,
 }
-MINUTE: Final[dict[str, Any]] = {"duration_ms": {}, "latency_ms": {}}
+COUNTS: Final = {"submitted": 1, "done": 1, "error": 1, "canceled": 0}
+MINUTE: Final[dict[str, Any]] = {
+    **COUNTS,
+    "start_ts": 0,
+    "retried": 0,
+    "duration_ms": {},
+    "latency_ms": {},
+}
+NOW: Final = {"waiting": 1, "delayed": 0, "running": 1, "oldest_waiting_ms": 1}
+ROW: Final[dict[str, Any]] = {
+    **COUNTS,
+    **NOW,
+    "system": HOSTILE,
+    "name": HOSTILE,
+    "wire": HOSTILE,
+    "workers": 0,
+    "slots": 1,
+    "heartbeat_age_ms": 1,
+    "ended_by_minute": [],
+    "failed_by_minute": [],
+    "duration_ms": {},
+}
 WORKER: Final[dict[str, Any]] = {
     "name": HOSTILE,
+    "system": HOSTILE,
+    "wire": HOSTILE,
     "ours": True,
     "handlers": [HOSTILE],
     "serves": [{"wire": HOSTILE, "queue": HOSTILE, "tasks": [HOSTILE]}],
@@ -44,12 +67,12 @@ WORKER: Final[dict[str, Any]] = {
 }
 ANSWERS: Final[dict[str, Any]] = {
     "/v1/overview": {
-        "systems": [{"system": HOSTILE, "name": HOSTILE, "wire": HOSTILE, "waiting": 1}],
+        "systems": [ROW],
         "unavailable": [{"system": HOSTILE, "detail": HOSTILE}],
     },
-    "/v1/stats": {"now": {"waiting": 1, "running": 1}, "hour": MINUTE, "minutes": [MINUTE]},
+    "/v1/stats": {"now": NOW, "hour": MINUTE, "minutes": [MINUTE]},
     "/v1/workers": {"workers": [WORKER]},
-    "/v1/jobs": {"jobs": [JOB], "scanned": 1, "cursor": f"1-{HOSTILE}"},
+    "/v1/jobs": {"jobs": [JOB], "scanned": 1, "total": 1, "cursor": f"1-{HOSTILE}"},
     "/readyz": {
         "version": HOSTILE,
         "parts": [{"name": HOSTILE, "state": HOSTILE, "note": HOSTILE, "what_to_do": HOSTILE}],

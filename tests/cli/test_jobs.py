@@ -12,9 +12,11 @@ from typing import cast
 from zoneinfo import ZoneInfo
 
 import httpx
+import msgspec
 import pytest
 
 from jobwire import AsyncClient
+from jobwire.api.jobs import JobLine, JobPage
 from jobwire.cli.exits import CliExit, Exit
 from jobwire.cli.job_ids import resolve
 from jobwire.cli.main import main
@@ -190,8 +192,11 @@ def test_o2_submit_options_and_the_first_characters_of_an_id(run: Run) -> None:
 
 @clause("O-2")
 async def test_o2_the_first_characters_of_several_ids() -> None:
-    jobs = [f'{{"job_id":"abcd{n}","task":"t","status":"done"}}' for n in range(7)]
-    page = f'{{"jobs":[{",".join(jobs)}],"scanned":7,"cursor":null}}'.encode()
+    lines = [
+        JobLine(job_id=f"abcd{n}", task="t", status="done", created_ts=0, updated_ts=0)
+        for n in range(7)
+    ]
+    page = msgspec.json.encode(JobPage(lines, 7, 7, None))
 
     async def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/v1/jobs":

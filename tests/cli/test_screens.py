@@ -5,28 +5,50 @@ from __future__ import annotations
 import io
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
+from jobwire.api.fleet import (
+    Minute,
+    Now,
+    Quantiles,
+    ServedQueueInfo,
+    Stats,
+    UnavailableSystem,
+    WorkerInfo,
+)
+from jobwire.api.overview import Overview, SystemRow
 from jobwire.cli import live, output, top
 from jobwire.cli.event_view import EventView
 from jobwire.cli.live import Screen
 from jobwire.cli.main import main
 from jobwire.client import Event, JobLine
-from jobwire.client.messages import (
-    Minute,
-    Now,
-    Overview,
-    ServedQueueInfo,
-    Stats,
-    SystemInfo,
-    UnavailableSystem,
-    WorkerInfo,
-)
 from jobwire.job.messages import Json
 from jobwire.settings import Settings, sections
 from tests.support import clause
 
 JOB_ID = "3f2a8b1c-0000-0000-0000-00000000cafe"
+NO_TIMES = Quantiles()
+NO_JOBS = Minute(0, 0, 0, 0, 0, 0, NO_TIMES, NO_TIMES)
+ROW = SystemRow(
+    system="jobs",
+    name="jobs",
+    wire="streams",
+    waiting=0,
+    delayed=0,
+    running=2,
+    oldest_waiting_ms=None,
+    workers=1,
+    slots=None,
+    heartbeat_age_ms=None,
+    submitted=None,
+    done=0,
+    error=0,
+    canceled=0,
+    ended_by_minute=[],
+    failed_by_minute=[],
+    duration_ms=NO_TIMES,
+)
 
 
 def _drawn(thing: object, width: int) -> list[str]:
@@ -60,10 +82,19 @@ def test_o2_the_status_line_fits_every_width(
 @clause("O-2")
 @pytest.mark.parametrize("width", [40, 80])
 def test_o2_top_has_one_line_per_job_at_every_width(width: int) -> None:
-    stats = Stats(Now(running=1), Minute(done=2), [Minute(done=2)])
-    serves = [ServedQueueInfo("streams", "jobs"), *[ServedQueueInfo("bullmq", "films")] * 2]
-    worker = WorkerInfo(name="jobwire-12-ab", slots=10, heartbeat_age_ms=1500, serves=serves)
-    job = JobLine(job_id=JOB_ID, task="count", status="running", created_ts=0)
+    hour = replace(NO_JOBS, done=2)
+    stats = Stats(Now(0, 0, 1, None), hour, [hour])
+    serves = [ServedQueueInfo("streams", "jobs", []), *[ServedQueueInfo("bullmq", "films", [])] * 2]
+    worker = WorkerInfo(
+        name="jobwire-12-ab",
+        system="jobs",
+        wire="streams",
+        ours=True,
+        slots=10,
+        heartbeat_age_ms=1500,
+        serves=serves,
+    )
+    job = JobLine(job_id=JOB_ID, task="count", status="running", created_ts=0, updated_ts=0)
     lines = _drawn(top.render(stats, [worker], [job] * 3, 600_000, width), width)
     jobs = [line for line in lines if line.startswith("◐ running  count")]
     assert len(jobs) == 3
@@ -76,13 +107,22 @@ def test_o2_top_has_one_line_per_job_at_every_width(width: int) -> None:
 @pytest.mark.parametrize("width", [40, 100])
 def test_o2_top_has_one_line_per_system_and_names_those_that_are_down(width: int) -> None:
     rows = [
-        SystemInfo(system="jobs", name="jobs", wire="streams", workers=1, running=2),
-        SystemInfo(system="queues", name="[/mail]", wire="bullmq", workers=0, waiting=3, error=4),
+        ROW,
+        replace(
+            ROW,
+            system="queues",
+            name="[/mail]",
+            wire="bullmq",
+            workers=0,
+            running=0,
+            waiting=3,
+            error=4,
+        ),
     ]
     overview = Overview(
         systems=rows, unavailable=[UnavailableSystem("images", "no answer")], left_out=7
     )
-    stats = Stats(Now(running=2), Minute(submitted=None), [])
+    stats = Stats(Now(0, 0, 2, None), replace(NO_JOBS, submitted=None), [])
     lines = _drawn(top.render(stats, [], [], 600_000, width, overview), width)
     assert max(map(len, lines)) <= width
     (mail,) = [line for line in lines if line.startswith("[/ma")]

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 
+from jobwire.api import jobs as api
 from jobwire.client import errors, image_calls
 from jobwire.client.calls import (
     ApiRequest,
@@ -17,9 +18,8 @@ from jobwire.client.calls import (
     Plan,
     Reply,
     batch,
+    call,
     cancel,
-    get,
-    job_path,
     run,
     submit,
     wait,
@@ -71,7 +71,8 @@ class FakeGateway:
 
 
 def _job(status: str = "queued", **more: object) -> ApiResponse:
-    body = {"job_id": "j1", "task": "chat", "status": status, "from": "a later version", **more}
+    body: dict[str, object] = {"job_id": "j1", "task": "chat", "status": status, "ttl_s": 60}
+    body |= {"created_ts": 0, "updated_ts": 0, "from": "a later version", **more}
     return ApiResponse(200, msgspec.json.encode(body))
 
 
@@ -105,7 +106,7 @@ def test_each_job_has_its_own_key_and_a_given_key_is_kept() -> None:
 def test_the_retry_budget_ends() -> None:
     gateway = FakeGateway(*[Unreachable("refused")] * 100)
     with pytest.raises(Unreachable, match="refused"):
-        gateway.execute(get(RetryBudget(0), "j1"))
+        gateway.execute(call(RetryBudget(0), api.GET, "j1"))
     assert len(gateway.requests) == 1
 
 
@@ -257,7 +258,7 @@ def test_a_payload_may_be_a_dataclass_and_must_be_json() -> None:
 
 
 def test_an_id_is_quoted_in_the_path() -> None:
-    assert job_path("../admin?x#y") == "/v1/jobs/..%2Fadmin%3Fx%23y"
+    assert api.GET.url("../admin?x#y") == "/v1/jobs/..%2Fadmin%3Fx%23y"
 
 
 @pytest.mark.parametrize("children", [7, [7], {"name": "b"}, [{"name": "b", "children": "c"}]])
@@ -268,6 +269,8 @@ def test_children_that_are_no_jobs_are_refused(children: object) -> None:
 
 
 def test_an_image_that_is_not_ready_in_time_is_named_as_an_image() -> None:
-    image = ApiResponse(200, msgspec.json.encode({"image_id": "i1", "status": "processing"}))
+    body = {"image_id": "i1", "status": "processing", "filename": ""}
+    body |= {"created_at": "2026-02-24T10:00:00Z", "updated_at": "2026-02-24T10:00:00Z"}
+    image = ApiResponse(200, msgspec.json.encode(body))
     with pytest.raises(TimedOut, match="image i1 has not ended within 0 s"):
         FakeGateway(image).execute(image_calls.wait(RetryBudget(1), "i1", 0))

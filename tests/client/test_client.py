@@ -110,7 +110,10 @@ def test_lists_and_tasks(fleet: Fleet) -> None:
         jobs.wait(job.job_id)
         page = jobs.list(task="count", status="done", limit=1)
         assert [line.job_id for line in page.jobs] == [job.job_id]
-        assert page.scanned >= 1
+        assert 1 <= page.scanned <= page.total
+        delayed = jobs.get(jobs.submit("count", {"to": 1}, delay_s=60).job_id)
+        assert delayed.due_ts == delayed.created_ts + 60_000
+        jobs.cancel(delayed.job_id)
         task = jobs.task("count")
         assert task is not None
         assert (task.live, task.example) == (True, {"to": 3})

@@ -109,8 +109,10 @@ async def test_a_gateway_that_greets_and_closes_is_not_flooded(
 
 
 _ENDED = _OK + b'event: hello\ndata: {"queue":"mail","job_id":"x","state":"completed"}\n\n'
-_WAITING = b'id: 1-0\nevent: waiting\ndata: {"event":"waiting","job_id":"x","ts":1}\n\n'
-_COMPLETED = b'id: 2-0\nevent: completed\ndata: {"event":"completed","job_id":"x","ts":2}\n\n'
+_WAITING = b'id: 1-0\nevent: waiting\ndata: {"event":"waiting","job_id":"x","ts":1,"fields":{}}\n\n'
+_COMPLETED = (
+    b'id: 2-0\nevent: completed\ndata: {"event":"completed","job_id":"x","ts":2,"fields":{}}\n\n'
+)
 
 
 @pytest.mark.parametrize(

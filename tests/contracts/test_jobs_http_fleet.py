@@ -35,13 +35,12 @@ async def test_o11_the_workers_and_what_their_slots_run(
     assert all(ours[name] for name in ("host", "pid", "version", "started_ts"))
     assert 0 <= cast(int, ours["heartbeat_age_ms"]) < 60_000
     job = served.job(leased.job.id)
-    assert ours["running"] == [
-        {"job_id": leased.job.id, "task": "chat", "since_ts": job["started_ts"]}
-    ]
+    slot = {"job_id": leased.job.id, "task": "chat", "since_ts": job["started_ts"]}
+    assert ours["running"] == [{**slot, "wire": "streams", "queue": ""}]
     theirs = found["foreign-1"]
     assert (theirs["ours"], theirs["host"], theirs["handlers"]) == (False, None, [])
-    (slot,) = cast("list[JsonObject]", theirs["running"])
-    assert slot["job_id"] == foreign["job_id"]
+    (other,) = cast("list[JsonObject]", theirs["running"])
+    assert other["job_id"] == foreign["job_id"]
 
     await worker.settle([(leased, Released())], 0)
     await worker.deregister()

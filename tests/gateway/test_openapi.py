@@ -126,13 +126,12 @@ def _answering(path: str, answer: object) -> Route:
 @clause("O-9")
 def test_two_types_of_one_name_are_refused() -> None:
     """The later one would silently describe the routes of the other."""
-    for first, second in (("Twice", "Twice"), ("Twice", "TwiceBody")):
-        routes = [
-            _answering("/1", _msgspec_type(first, name=str)),
-            _answering("/2", _msgspec_type(second, name=int, more=int)),
-        ]
-        with pytest.raises(ValueError, match="Twice: two types"):
-            build(Feature(name="x", routes=routes))
+    routes = [
+        _answering("/1", _msgspec_type("Twice", name=str)),
+        _answering("/2", _msgspec_type("Twice", name=int, more=int)),
+    ]
+    with pytest.raises(ValueError, match="Twice: two types"):
+        build(Feature(name="x", routes=routes))
 
 
 class Hidden(msgspec.Struct):

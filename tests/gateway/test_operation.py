@@ -40,14 +40,23 @@ def test_an_operation_that_contradicts_itself_is_refused(
         operation(**faulty)
 
 
+class Wanted(Struct):
+    limit: int = 1
+    kind: str | None = None
+    text: str = ""
+
+
 def test_the_url_of_a_request() -> None:
     one = operation(path="/gadgets/{id}/parts/{part}")
     assert one.parameters == ("id", "part")
     assert one.url("a/b ?", "7") == "/gadgets/a%2Fb%20%3F/parts/7"
-    assert operation().url(limit=5, kind=None, text="ü") == "/gadgets?limit=5&text=%C3%BC"
+    listed = operation(query=Wanted)
+    assert listed.url(limit=5, kind=None, text="ü") == "/gadgets?limit=5&text=%C3%BC"
     assert operation().url() == "/gadgets"
     with pytest.raises(TypeError, match="has the parameters"):
         one.url("7")
+    with pytest.raises(TypeError, match="has no query parameter lmit"):
+        listed.url(lmit=5)
 
 
 def test_a_kind_that_has_an_exception_is_the_same() -> None:

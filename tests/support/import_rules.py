@@ -23,6 +23,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "api": frozenset(),
     "cli": frozenset(
         {
+            "api",
             "programs",
             "systems.frame",
             "systems.assembly",

@@ -35,24 +35,24 @@ class ScaleFilter(Struct, frozen=True):
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class UnavailableBody(Struct, frozen=True):
+class UnavailableSystem(Struct, frozen=True):
     """A system that could not be read."""
 
     system: str
     detail: str
 
 
-class SlotBody(Struct, frozen=True, omit_defaults=True):
+class WorkerSlot(Struct, frozen=True):
     """The job of one slot; id and task are null for a job of another tenant."""
 
     job_id: str | None
     task: str | None
     since_ts: int
-    wire: Annotated[str, Meta(description="left out: `streams`")] = "streams"
+    wire: str = "streams"
     queue: Annotated[str, Meta(description="of the wire `bullmq`")] = ""
 
 
-class MissingRequirementBody(Struct, frozen=True):
+class MissingRequirementInfo(Struct, frozen=True):
     """A requirement of some of a worker's tasks that is missing."""
 
     part: str
@@ -60,7 +60,7 @@ class MissingRequirementBody(Struct, frozen=True):
     what_to_do: str
 
 
-class ServedQueueBody(Struct, frozen=True):
+class ServedQueueInfo(Struct, frozen=True):
     """A queue that a worker's process serves."""
 
     wire: str
@@ -68,7 +68,7 @@ class ServedQueueBody(Struct, frozen=True):
     tasks: Annotated[list[str], Meta(description="`*` is a handler of all other tasks")]
 
 
-class WorkerBody(Struct, frozen=True, kw_only=True):
+class WorkerInfo(Struct, frozen=True, kw_only=True):
     """One worker. Of a worker that is not ours, only what the server knows."""
 
     name: str
@@ -81,7 +81,7 @@ class WorkerBody(Struct, frozen=True, kw_only=True):
     slots: int | None = None
     handlers: list[str] = []
     serves: Annotated[
-        list[ServedQueueBody], Meta(description="the queues of its process, on all wires")
+        list[ServedQueueInfo], Meta(description="the queues of its process, on all wires")
     ] = []
     started_ts: int | None = None
     heartbeat_age_ms: Annotated[
@@ -91,8 +91,8 @@ class WorkerBody(Struct, frozen=True, kw_only=True):
             "`bullmq`, where a worker is seen by its open socket"
         ),
     ]
-    running: list[SlotBody] = []
-    lacks: list[MissingRequirementBody] = []
+    running: list[WorkerSlot] = []
+    lacks: list[MissingRequirementInfo] = []
     queues: Annotated[
         list[str], Meta(description="the queues of its wire that it reads; empty: unknown")
     ] = []
@@ -101,13 +101,13 @@ class WorkerBody(Struct, frozen=True, kw_only=True):
 class Workers(Struct, frozen=True, omit_defaults=True):
     """The workers of all systems."""
 
-    workers: list[WorkerBody]
+    workers: list[WorkerInfo]
     unavailable: Annotated[
-        list[UnavailableBody], Meta(description="systems that could not be read; left out: none")
+        list[UnavailableSystem], Meta(description="systems that could not be read; left out: none")
     ] = []
 
 
-class QuantilesBody(Struct, frozen=True):
+class Quantiles(Struct, frozen=True):
     """In milliseconds, with an error of at most 10 %; null without samples."""
 
     p50: float | None = None
@@ -115,7 +115,7 @@ class QuantilesBody(Struct, frozen=True):
     p99: float | None = None
 
 
-class MinuteLine(Struct, frozen=True):
+class Minute(Struct, frozen=True):
     """One minute."""
 
     start_ts: int
@@ -124,11 +124,11 @@ class MinuteLine(Struct, frozen=True):
     error: int
     canceled: int
     retried: int
-    latency_ms: Annotated[QuantilesBody, Meta(description="from submit to first start")]
-    duration_ms: Annotated[QuantilesBody, Meta(description="from start to end")]
+    latency_ms: Annotated[Quantiles, Meta(description="from submit to first start")]
+    duration_ms: Annotated[Quantiles, Meta(description="from start to end")]
 
 
-class NowBody(Struct, frozen=True):
+class Now(Struct, frozen=True):
     """All systems now."""
 
     waiting: Annotated[int, Meta(description="in a queue")]
@@ -139,19 +139,19 @@ class NowBody(Struct, frozen=True):
     ]
 
 
-class StatsBody(Struct, frozen=True, omit_defaults=True):
+class Stats(Struct, frozen=True, omit_defaults=True):
     """All systems now, and the last hour: in total, and by minute with the oldest first. The last
     minute is incomplete."""
 
-    now: NowBody
-    hour: MinuteLine
-    minutes: list[MinuteLine]
+    now: Now
+    hour: Minute
+    minutes: list[Minute]
     unavailable: Annotated[
-        list[UnavailableBody], Meta(description="systems that could not be read; left out: none")
+        list[UnavailableSystem], Meta(description="systems that could not be read; left out: none")
     ] = []
 
 
-class TaskBody(Struct, frozen=True):
+class TaskInfo(Struct, frozen=True):
     """A task that can be submitted."""
 
     name: str
@@ -164,10 +164,10 @@ class TaskBody(Struct, frozen=True):
 class Tasks(Struct, frozen=True):
     """All tasks."""
 
-    tasks: list[TaskBody]
+    tasks: list[TaskInfo]
 
 
-class CronBody(Struct, frozen=True):
+class CronInfo(Struct, frozen=True):
     """A cron entry of the workers. Times are milliseconds since 1970."""
 
     name: str
@@ -181,7 +181,7 @@ class CronBody(Struct, frozen=True):
 class Crons(Struct, frozen=True):
     """All cron entries."""
 
-    crons: list[CronBody]
+    crons: list[CronInfo]
 
 
 class Scale(Struct, frozen=True):
@@ -199,7 +199,7 @@ class Scale(Struct, frozen=True):
 # ── operations ───────────────────────────────────────────────────────────────────────────────────
 
 _ID: Final = "0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10"
-_LINE: Final = MinuteLine(1767225600000, 142, 119, 2, 0, 1, QuantilesBody(), QuantilesBody())
+_LINE: Final = Minute(1767225600000, 142, 119, 2, 0, 1, Quantiles(), Quantiles())
 WORKERS: Final = Operation(
     "GET",
     "/v1/workers",
@@ -212,7 +212,7 @@ WORKERS: Final = Operation(
     answer=Workers,
     example=Workers(
         [
-            WorkerBody(
+            WorkerInfo(
                 name="jobwire-web1-4711-9f2c",
                 system="jobs",
                 wire="streams",
@@ -222,10 +222,10 @@ WORKERS: Final = Operation(
                 version="1.0.0",
                 slots=10,
                 handlers=["chat"],
-                serves=[ServedQueueBody("streams", "default", ["chat"])],
+                serves=[ServedQueueInfo("streams", "default", ["chat"])],
                 started_ts=1767225600000,
                 heartbeat_age_ms=1200,
-                running=[SlotBody(_ID, "chat", 1767225600000)],
+                running=[WorkerSlot(_ID, "chat", 1767225600000)],
                 queues=["default"],
             )
         ]
@@ -241,8 +241,8 @@ STATS: Final = Operation(
     description="The sum over all systems. Ended jobs of queues come from the wire's "
     "own counts, where a worker writes them, and from the ended jobs that are still stored.",
     query=SystemFilter,
-    answer=StatsBody,
-    example=StatsBody(NowBody(12, 0, 9, 400), _LINE, [_LINE]),
+    answer=Stats,
+    example=Stats(Now(12, 0, 9, 400), _LINE, [_LINE]),
     problems=(UNAVAILABLE,),
 )
 TASKS: Final = Operation(

@@ -47,12 +47,12 @@ class TreeQuery(Struct, frozen=True):
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class AddedFlowJob(Struct, frozen=True):
+class FlowIds(Struct, frozen=True):
     """The ids of a flow, as a tree of the same form."""
 
     queue: str
     id: str
-    children: list["AddedFlowJob"]
+    children: list["FlowIds"]
 
 
 class ChildCounts(Struct, frozen=True):
@@ -64,7 +64,7 @@ class ChildCounts(Struct, frozen=True):
     pending: int
 
 
-class FlowTreeJob(Struct, frozen=True, kw_only=True):
+class FlowJobInfo(Struct, frozen=True, kw_only=True):
     """A job of a tree. `children` are those that are shown, `counts` has all of them."""
 
     queue: str
@@ -77,15 +77,15 @@ class FlowTreeJob(Struct, frozen=True, kw_only=True):
     progress: Any
     failed_reason: str | None
     counts: ChildCounts
-    children: list["FlowTreeJob"]
+    children: list["FlowJobInfo"]
 
 
-class FlowTree(Struct, frozen=True):
+class FlowInfo(Struct, frozen=True):
     """A job with the jobs below it and the one above it."""
 
-    job: FlowTreeJob
+    job: FlowJobInfo
     parent: Annotated[
-        FlowTreeJob | None,
+        FlowJobInfo | None,
         Meta(description="without its children; null: there is none that the caller may see"),
     ]
 
@@ -110,7 +110,7 @@ ADD: Final = Operation(
     body=NewFlowJob,
     body_example={"name": "join", "data": {}, "children": [_CHILD]},
     max_body=MAX_BODY,
-    answer=AddedFlowJob,
+    answer=FlowIds,
     example={"queue": "videos", "id": "9b2a", "children": [_ADDED_CHILD]},
     status=201,
     problems=ON_ADDING,
@@ -123,7 +123,7 @@ GET: Final = Operation(
     tag="queues",
     description=f"At most {MAX_TREE_JOBS} jobs are shown; `counts` of each has all its children.",
     query=TreeQuery,
-    answer=FlowTree,
+    answer=FlowInfo,
     example={
         "job": {
             "queue": "videos",

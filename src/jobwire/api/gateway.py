@@ -65,13 +65,13 @@ class Setting(Struct, frozen=True):
     origin: Annotated[str, Meta(description="where the value comes from; `default` if not set")]
 
 
-class SettingsBody(Struct, frozen=True):
+class SettingList(Struct, frozen=True):
     """All settings of this gateway."""
 
     settings: list[Setting]
 
 
-class FindingBody(Struct, frozen=True):
+class BackendFinding(Struct, frozen=True):
     """One checked property of a backend."""
 
     check: str
@@ -81,11 +81,11 @@ class FindingBody(Struct, frozen=True):
     fix: str
 
 
-class BackendsBody(Struct, frozen=True):
+class BackendFindings(Struct, frozen=True):
     """What was found; `checked_ts` is when."""
 
     checked_ts: int
-    findings: list[FindingBody]
+    findings: list[BackendFinding]
 
 
 class Me(Struct, frozen=True):
@@ -164,7 +164,7 @@ SETTINGS: Final = Operation(
     "Every setting, its value and its source",
     tag="fleet",
     description="As `jobwire config`: secrets are masked.",
-    answer=SettingsBody,
+    answer=SettingList,
     example={"settings": [{"name": "worker.slots", "value": 8, "origin": "JOBWIRE_WORKER_SLOTS"}]},
 )
 BACKENDS: Final = Operation(
@@ -174,7 +174,7 @@ BACKENDS: Final = Operation(
     "What the servers report about themselves, and what to do",
     tag="fleet",
     description="As `jobwire doctor`, for what the gateway can read over its own connection.",
-    answer=BackendsBody,
+    answer=BackendFindings,
     example={
         "checked_ts": 1767225600000,
         "findings": [

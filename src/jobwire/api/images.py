@@ -1,6 +1,5 @@
 """The operations of images: announce a photo, upload it, follow it, read, list and delete it."""
 
-from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
@@ -18,7 +17,7 @@ STATUSES: Final = ("processing", "ready", "failed")
 _FILE_NAME: Final = r"^[^\x00-\x1f\x7f]*$(?!\n)"
 
 ContentType = Literal["image/jpeg", "image/png", "image/webp"]
-Moment = Annotated[datetime, Meta(tz=True)]
+Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -63,7 +62,7 @@ class ImageFailure(Struct, frozen=True):
     message: str
 
 
-class ImageInfo(Struct, frozen=True, kw_only=True):
+class Image(Struct, frozen=True, kw_only=True):
     """An image. `url` is there once it is ready, and valid until `url_expires_at`."""
 
     image_id: str
@@ -85,10 +84,10 @@ class ImageInfo(Struct, frozen=True, kw_only=True):
     progress: Annotated[int | None, Meta(description="of that stage, in percent")] = None
 
 
-class ImageList(Struct, frozen=True, kw_only=True):
+class ImagePage(Struct, frozen=True, kw_only=True):
     """A page of images, newest first; `cursor` leads to the next one."""
 
-    images: list[ImageInfo]
+    images: list[Image]
     cursor: str | None = None
     max_size: Annotated[int, Meta(description="the largest photo that may be uploaded, in bytes")]
 
@@ -186,7 +185,7 @@ LIST: Final = Operation(
     "Images, newest first",
     tag="images",
     query=ImageFilter,
-    answer=ImageList,
+    answer=ImagePage,
     example={"images": [_IMAGE], "cursor": None, "max_size": 10485760},
     problems=(BAD_CURSOR, UNAVAILABLE),
 )
@@ -196,7 +195,7 @@ GET: Final = Operation(
     "read",
     "One image, with the URL of the published photo once it is ready",
     tag="images",
-    answer=ImageInfo,
+    answer=Image,
     example=_IMAGE,
     problems=(IMAGE_NOT_FOUND, UNAVAILABLE),
 )

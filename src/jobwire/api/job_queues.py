@@ -15,7 +15,7 @@ _OF_QUEUE: Final = {"queue": Annotated[str, Meta(pattern=f"^{QUEUE_NAME}$")]}
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────
 
 
-class JobQueueBody(Struct, frozen=True, kw_only=True):
+class JobQueueInfo(Struct, frozen=True, kw_only=True):
     """One queue."""
 
     name: str
@@ -29,10 +29,10 @@ class JobQueueBody(Struct, frozen=True, kw_only=True):
 class JobQueues(Struct, frozen=True):
     """All queues, the default one first."""
 
-    queues: list[JobQueueBody]
+    queues: list[JobQueueInfo]
 
 
-class PauseAnswerBody(Struct, frozen=True):
+class PauseAnswer(Struct, frozen=True):
     """The state of a queue after pause or resume."""
 
     queue: str
@@ -40,7 +40,7 @@ class PauseAnswerBody(Struct, frozen=True):
     warning: Annotated[str | None, Meta(description="programs that the pause does not stop")]
 
 
-class PurgeAnswerBody(Struct, frozen=True):
+class PurgeAnswer(Struct, frozen=True):
     """The result of a purge."""
 
     queue: str
@@ -85,7 +85,7 @@ PAUSE: Final = Operation(
     tag="jobs",
     parameter_types=_OF_QUEUE,
     description="Running jobs continue, and new ones are accepted and wait.",
-    answer=PauseAnswerBody,
+    answer=PauseAnswer,
     example={"queue": "billing", "paused": True, "warning": None},
     problems=(QUEUE_NOT_FOUND, UNAVAILABLE),
     hides=True,
@@ -97,7 +97,7 @@ RESUME: Final = Operation(
     "Resume a paused queue",
     tag="jobs",
     parameter_types=_OF_QUEUE,
-    answer=PauseAnswerBody,
+    answer=PauseAnswer,
     example={"queue": "billing", "paused": False, "warning": None},
     problems=(QUEUE_NOT_FOUND, UNAVAILABLE),
     hides=True,
@@ -110,7 +110,7 @@ PURGE: Final = Operation(
     tag="jobs",
     parameter_types=_OF_QUEUE,
     description="With keys of several tenants, a key cancels the jobs of its own tenant.",
-    answer=PurgeAnswerBody,
+    answer=PurgeAnswer,
     example={"queue": "billing", "canceled": 12},
     problems=(QUEUE_NOT_FOUND, UNAVAILABLE),
     hides=True,

@@ -3,11 +3,12 @@
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from jobwire.api.operation import Header, Operation
 from jobwire.api.problems import UNAVAILABLE, ProblemKind
-from jobwire.api.wire import WireBody
+from jobwire.api.wire import WireJob
 
 JOBS: Final = "/v1/jobs"
 DEFAULT_QUEUE: Final = "default"
@@ -26,6 +27,7 @@ _CURSOR: Final = r"^[0-9]{1,16}-[\x21-\x7e]{1,512}$(?!\n)"
 
 StatusName = Literal["queued", "running", "done", "error", "canceled"]
 STATUSES: Final = ("queued", "running", "done", "error", "canceled")
+ENDED: Final = frozenset({"done", "error", "canceled"})
 Status = Annotated[str, Meta(extra_json_schema={"enum": list(STATUSES)})]
 Anything = Annotated[Any, Meta(extra_json_schema={})]
 Object = Annotated[Any, Meta(extra_json_schema={"type": "object"})]
@@ -38,7 +40,7 @@ ErrorValue = Annotated[Any, Meta(extra_json_schema={"type": ["object", "string",
 _Whole = Annotated[float, Meta(multiple_of=1, extra_json_schema={"type": "integer"})]
 
 
-class JobRequestBody(Struct, frozen=True, forbid_unknown_fields=True):
+class SubmitRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """A job to submit."""
 
     task: Annotated[str, Meta(min_length=1, max_length=200)]
@@ -50,7 +52,7 @@ class JobRequestBody(Struct, frozen=True, forbid_unknown_fields=True):
     queue: Annotated[str, Meta(pattern=rf"^{QUEUE_NAME}$(?!\n)")] | None = None
 
 
-class BatchItem(JobRequestBody, frozen=True, forbid_unknown_fields=True):
+class BatchItem(SubmitRequest, frozen=True, forbid_unknown_fields=True):
     """An item of a batch; it may have its own idempotency key."""
 
     idempotency_key: Annotated[str, Meta(pattern=r"^[\x20-\x7e]{1,255}$(?!\n)")] | None = None
@@ -138,59 +140,72 @@ class EventFilter(Struct, frozen=True):
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class JobBody(Struct, frozen=True, kw_only=True):
-    """The current state of a job. Times are milliseconds since 1970, by Valkey's clock. Without
-    the scope `read`, `payload`, `result`, `error` and `progress` are omitted. `exception_type`,
-    `exception_message` and `traceback` are those of the latest failed attempt; they need the scope
-    `admin`."""
+class Failure(Struct, frozen=True):
+    """Why a job failed, as far as it is known."""
+
+    code: str = ""
+    message: str = ""
+    retryable: bool = False
+    attempt: int = 1
+    partial: Any = None
+    """The partial result, if the handler reported one."""
+
+
+class JobLine(Struct, frozen=True, kw_only=True):
+    """A job in a list: without members that may be large. Times are milliseconds since 1970."""
 
     job_id: str
     task: str
     status: Status
-    payload: Object = None
-    result: Anything = None
     error: ErrorValue = None
     created_ts: int
     started_ts: int | None = None
     updated_ts: int
-    ttl_s: int
     attempt: int = 1
-    max_attempts: int | None = None
-    timeout_s: float | None = None
     worker: str | None = None
     progress: Anything = None
     cancel_ts: int | None = None
     due_ts: Annotated[int | None, Meta(description="when a delayed job is due")] = None
     retry_of: str | None = None
     queue: str = DEFAULT_QUEUE
+
+    @property
+    def ended(self) -> bool:
+        """Whether the job is done, failed or canceled."""
+        return self.status in ENDED
+
+    @property
+    def failure(self) -> Failure:
+        """The error as an object; a foreign worker may have written any JSON."""
+        if self.error is None:
+            return Failure()
+        try:
+            return msgspec.convert(self.error, Failure)
+        except msgspec.ValidationError:
+            text = self.error if isinstance(self.error, str) else msgspec.json.encode(self.error)
+            return Failure(message=text if isinstance(text, str) else text.decode())
+
+
+class Job(JobLine, frozen=True, kw_only=True):
+    """The current state of a job. Times are milliseconds since 1970, by Valkey's clock. Without
+    the scope `read`, `payload`, `result`, `error` and `progress` are omitted. `exception_type`,
+    `exception_message` and `traceback` are those of the latest failed attempt; they need the scope
+    `admin`."""
+
+    payload: Object = None
+    result: Anything = None
+    ttl_s: int
+    max_attempts: int | None = None
+    timeout_s: float | None = None
     exception_type: str | None = None
     exception_message: str | None = None
     traceback: str | None = None
 
 
-class JobLineBody(Struct, frozen=True, kw_only=True):
-    """A job in a list: without members that may be large."""
-
-    job_id: str
-    task: str
-    status: Status
-    error: ErrorValue
-    created_ts: int
-    started_ts: int | None = None
-    updated_ts: int
-    attempt: int = 1
-    worker: str | None = None
-    progress: Anything
-    cancel_ts: int | None = None
-    due_ts: Annotated[int | None, Meta(description="when a delayed job is due")] = None
-    retry_of: str | None = None
-    queue: str = DEFAULT_QUEUE
-
-
-class JobList(Struct, frozen=True):
+class JobPage(Struct, frozen=True):
     """A page of jobs, newest first."""
 
-    jobs: list[JobLineBody]
+    jobs: list[JobLine]
     scanned: Annotated[int, Meta(description="how many jobs were scanned for this page")]
     total: Annotated[
         int, Meta(description="how many jobs are stored; may count some that have just expired")
@@ -200,7 +215,7 @@ class JobList(Struct, frozen=True):
     ]
 
 
-class CancelAnswerBody(Struct, frozen=True):
+class CancelAnswer(Struct, frozen=True):
     """The result of a cancel request."""
 
     job_id: str
@@ -217,7 +232,7 @@ class CancelAnswerBody(Struct, frozen=True):
 _ProblemDocument = Annotated[Any, Meta(extra_json_schema={"$ref": "#/components/schemas/Problem"})]
 
 
-class BatchResultBody(Struct, frozen=True, omit_defaults=True):
+class BatchResult(Struct, frozen=True, omit_defaults=True):
     """The result of one item."""
 
     status: Annotated[int, Meta(description="the status that `POST /v1/jobs` would return")]
@@ -226,10 +241,10 @@ class BatchResultBody(Struct, frozen=True, omit_defaults=True):
     problem: _ProblemDocument = None
 
 
-class BatchAnswerBody(Struct, frozen=True):
+class BatchAnswer(Struct, frozen=True):
     """The result of each item, in order."""
 
-    results: list[BatchResultBody]
+    results: list[BatchResult]
 
 
 class ServerSentEvent(Struct, frozen=True):
@@ -242,7 +257,7 @@ class ServerSentEvent(Struct, frozen=True):
     ] = UNSET
 
 
-class HelloBody(Struct, frozen=True):
+class Hello(Struct, frozen=True):
     """The first event of every stream; it has no id."""
 
     job_id: str
@@ -347,11 +362,11 @@ SUBMIT: Final = Operation(
     "Submit a job",
     tag="jobs",
     headers=(_IDEMPOTENCY_KEY, _PREFER),
-    body=JobRequestBody,
+    body=SubmitRequest,
     body_example=_REQUEST,
     max_body=MAX_JOB_BODY,
     too_deep=INVALID_PAYLOAD,
-    answer=JobBody,
+    answer=Job,
     example=_NEW,
     status=202,
     also=_ALSO,
@@ -366,7 +381,7 @@ BATCH: Final = Operation(
     takes=Batch,  # a fault in one item does not affect the others
     body_example={"jobs": [{**_REQUEST, "idempotency_key": "order-4711"}]},
     max_body=MAX_BATCH_BODY,
-    answer=BatchAnswerBody,
+    answer=BatchAnswer,
     example={"results": [{"status": 202, "job_id": _ID}]},
     problems=(UNAVAILABLE,),
     hides=True,
@@ -378,7 +393,7 @@ GET: Final = Operation(
     "The current state of a job",
     tag="jobs",
     headers=(_PREFER,),
-    answer=JobBody,
+    answer=Job,
     example=_DONE,
     problems=(JOB_NOT_FOUND, CONTRACT_VIOLATED, UNAVAILABLE),
 )
@@ -390,7 +405,7 @@ LIST: Final = Operation(
     tag="jobs",
     description="At most 1000 jobs are scanned for a page, however few of them match.",
     query=JobFilter,
-    answer=JobList,
+    answer=JobPage,
     example={
         "jobs": [
             {
@@ -422,7 +437,7 @@ CANCEL: Final = Operation(
     "submit",
     "Cancel a job",
     tag="jobs",
-    answer=CancelAnswerBody,
+    answer=CancelAnswer,
     example={"job_id": _ID, "outcome": "canceled"},
     also={202: "The job is running: its worker was asked to stop"},
     problems=(JOB_NOT_FOUND, ALREADY_FINISHED, CONTRACT_VIOLATED, UNAVAILABLE),
@@ -435,7 +450,7 @@ RETRY: Final = Operation(
     "Retry a failed or canceled job as a new job",
     tag="jobs",
     headers=(_IDEMPOTENCY_KEY, _PREFER),
-    answer=JobBody,
+    answer=Job,
     example={**_NEW, "retry_of": "5f1c1f7a-7d0e-4c55-9a0f-0b7c1d522f6d"},
     status=202,
     also=_ALSO,
@@ -478,7 +493,7 @@ WIRE: Final = Operation(
     tag="jobs",
     description="For authors of other clients. Read-only; long values are cut, of the events "
     "the last 50 are shown.",
-    answer=WireBody,
+    answer=WireJob,
     example={
         "job_id": _ID,
         "wire": "streams",

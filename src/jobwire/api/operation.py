@@ -1,7 +1,7 @@
 """What one HTTP operation is: a value that the gateway serves, clients call and documents show.
 
     CANCEL: Final = Operation("POST", "/v1/jobs/{id}/cancel", "submit", "Cancel a job", tag="jobs",
-                              answer=CancelAnswerBody, problems=(JOB_NOT_FOUND,))
+                              answer=CancelAnswer, problems=(JOB_NOT_FOUND,))
 
 An operation describes; it has no endpoint and no verifier. `gateway/route.py` serves it. Types are
 msgspec's. What is wrong with an operation is a TypeError when its module is imported.
@@ -165,5 +165,7 @@ class Operation(Generic[A]):
             raise TypeError(f"{self.label} has the parameters {names}, not {places}")
         values = iter(places)
         path = _PARAMETER.sub(lambda _: quote(next(values), safe=""), self.path)
+        if unknown := query.keys() - set(self.query.__struct_fields__ if self.query else ()):
+            raise TypeError(f"{self.label} has no query parameter {', '.join(sorted(unknown))}")
         given = {name: value for name, value in query.items() if value is not None}
         return f"{path}?{urlencode(given)}" if given else path

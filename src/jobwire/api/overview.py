@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from jobwire.api.fleet import QuantilesBody, UnavailableBody
+from jobwire.api.fleet import Quantiles, UnavailableSystem
 from jobwire.api.operation import Operation
 
 MAX_HOURS: Final = 24
@@ -45,7 +45,7 @@ class SearchText(Struct, frozen=True):
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────
 
 
-class SystemRowBody(Struct, frozen=True, kw_only=True):
+class SystemRow(Struct, frozen=True, kw_only=True):
     """A system, or one queue of a system, now and in the last hour."""
 
     system: Annotated[str, Meta(description="`jobs`, `queues`, `images` or `predictions`")]
@@ -73,10 +73,10 @@ class SystemRowBody(Struct, frozen=True, kw_only=True):
     canceled: int
     ended_by_minute: Annotated[list[int], Meta(description="oldest first; the last is incomplete")]
     failed_by_minute: list[int]
-    duration_ms: QuantilesBody
+    duration_ms: Quantiles
 
 
-class FailureBody(Struct, frozen=True, kw_only=True):
+class FailureInfo(Struct, frozen=True, kw_only=True):
     """Failed jobs of one kind: the same task, error code and first line of the message, in which
     `…` stands for ids and long numbers."""
 
@@ -94,7 +94,7 @@ class FailureBody(Struct, frozen=True, kw_only=True):
     worker: Annotated[str | None, Meta(description="where all of them ran; null: several, or none")]
 
 
-class FoundBody(Struct, frozen=True, kw_only=True):
+class FoundJob(Struct, frozen=True, kw_only=True):
     """Something that a search has found."""
 
     system: str
@@ -106,11 +106,11 @@ class FoundBody(Struct, frozen=True, kw_only=True):
     created_ts: int
 
 
-class OverviewBody(Struct, frozen=True, omit_defaults=True):
+class Overview(Struct, frozen=True, omit_defaults=True):
     """All systems that the caller may see."""
 
-    systems: list[SystemRowBody]
-    unavailable: list[UnavailableBody]
+    systems: list[SystemRow]
+    unavailable: list[UnavailableSystem]
     left_out: Annotated[
         int, Meta(description="further queues, with fewer jobs than those that are shown")
     ] = 0
@@ -121,8 +121,8 @@ class Failures(Struct, frozen=True):
 
     hours: int
     count: Annotated[int, Meta(description="failed jobs of all these kinds")]
-    failures: list[FailureBody]
-    unavailable: list[UnavailableBody]
+    failures: list[FailureInfo]
+    unavailable: list[UnavailableSystem]
     scanned: Annotated[int, Meta(description="failed jobs that were read, the newest ones")]
     total: Annotated[int, Meta(description="failed jobs of this period")]
 
@@ -130,10 +130,10 @@ class Failures(Struct, frozen=True):
 class Search(Struct, frozen=True):
     """Exact matches first. If the text is not an id, only the newest jobs are searched."""
 
-    found: list[FoundBody]
+    found: list[FoundJob]
     scanned: int
     total: int
-    unavailable: list[UnavailableBody]
+    unavailable: list[UnavailableSystem]
 
 
 # ── operations ────────────────────────────────────────────────────────────────────────────────────
@@ -147,10 +147,10 @@ OVERVIEW: Final = Operation(
     tag="fleet",
     description="One row for each system, and for each of the busiest 50 queues. At most half a "
     "second old; what is read from a bucket or a database, a few seconds.",
-    answer=OverviewBody,
-    example=OverviewBody(
+    answer=Overview,
+    example=Overview(
         [
-            SystemRowBody(
+            SystemRow(
                 system="jobs",
                 name="jobs",
                 wire="streams",
@@ -167,7 +167,7 @@ OVERVIEW: Final = Operation(
                 canceled=0,
                 ended_by_minute=[2, 0, 1],
                 failed_by_minute=[0, 0, 1],
-                duration_ms=QuantilesBody(120.0, 1900.0, 4100.0),
+                duration_ms=Quantiles(120.0, 1900.0, 4100.0),
             )
         ],
         [],
@@ -188,7 +188,7 @@ FAILURES: Final = Operation(
         24,
         11,
         [
-            FailureBody(
+            FailureInfo(
                 system="jobs",
                 name="jobs",
                 wire="streams",
@@ -220,7 +220,7 @@ SEARCH: Final = Operation(
     answer=Search,
     example=Search(
         [
-            FoundBody(
+            FoundJob(
                 system="jobs",
                 name="jobs",
                 wire="streams",

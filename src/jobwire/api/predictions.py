@@ -64,7 +64,7 @@ class PredictionStep(Struct, frozen=True):
     at: str
 
 
-class Prediction(Struct, frozen=True, kw_only=True):
+class PredictionInfo(Struct, frozen=True, kw_only=True):
     """One task of the bot."""
 
     id: Annotated[str, Meta(description="the prediction's id; the task's own before there is one")]
@@ -90,17 +90,17 @@ class Prediction(Struct, frozen=True, kw_only=True):
     ] = []
 
 
-class Predictions(Struct, frozen=True):
+class PredictionPage(Struct, frozen=True):
     """Tasks in the order of their ids; `next` is the `after` of the next page."""
 
-    predictions: list[Prediction]
+    predictions: list[PredictionInfo]
     next: str | None
 
 
 class RecentPredictions(Struct, frozen=True):
     """Tasks, newest first; `looked_at` of `total` were read, `open` are not finished."""
 
-    predictions: list[Prediction]
+    predictions: list[PredictionInfo]
     looked_at: int
     total: int
     open: int
@@ -155,7 +155,7 @@ LIST: Final = Operation(
     "The bot's tasks whose prediction is known, in the order of their ids",
     tag="predictions",
     query=PredictionFilter,
-    answer=Predictions,
+    answer=PredictionPage,
     example={"predictions": [_PREDICTION], "next": None},
     problems=(UNAVAILABLE,),
 )
@@ -178,7 +178,7 @@ GET: Final = Operation(
     "read",
     "One task, by its prediction's id or by its task id",
     tag="predictions",
-    answer=Prediction,
+    answer=PredictionInfo,
     example=_PREDICTION,
     problems=(NOT_FOUND, UNAVAILABLE),
 )

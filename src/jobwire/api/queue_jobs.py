@@ -7,8 +7,8 @@ from msgspec import Meta, Struct
 
 from jobwire.api.operation import Either, Operation
 from jobwire.api.problems import ProblemKind
-from jobwire.api.queues import BAD_JOB, EVENT_EXAMPLE, ON_QUEUES, QUEUE, QueueEventBody
-from jobwire.api.wire import WireBody
+from jobwire.api.queues import BAD_JOB, EVENT_EXAMPLE, ON_QUEUES, QUEUE, QueueEventData
+from jobwire.api.wire import WireJob
 
 JOBS: Final = QUEUE + "/jobs"
 JOB: Final = JOBS + "/{job_id}"
@@ -24,6 +24,8 @@ MAX_SCAN: Final = 1_000
 StateName = Literal[
     "waiting", "prioritized", "delayed", "active", "waiting-children", "completed", "failed"
 ]
+ENDED: Final = frozenset({"completed", "failed"})
+"""States of a job that has ended."""
 STATES: Final = (
     *("waiting", "prioritized", "delayed", "active", "waiting-children"),
     *("completed", "failed"),
@@ -153,7 +155,7 @@ class JobSummaryFilter(Struct, frozen=True):
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class AddedQueueJob(Struct, frozen=True):
+class AddedToQueue(Struct, frozen=True):
     """What became of a job: `duplicate` and `deduplicated` name the job that exists instead."""
 
     id: str
@@ -165,10 +167,10 @@ class AddedQueueJob(Struct, frozen=True):
 class AddedQueueJobs(Struct, frozen=True):
     """The jobs in the order of the request."""
 
-    jobs: list[AddedQueueJob]
+    jobs: list[AddedToQueue]
 
 
-class QueueJob(Struct, frozen=True, kw_only=True):
+class QueueJobInfo(Struct, frozen=True, kw_only=True):
     """A job. Times are milliseconds since 1970."""
 
     id: str
@@ -197,11 +199,16 @@ class QueueJob(Struct, frozen=True, kw_only=True):
         str | None, Meta(description="why no worker can run it; null: nothing is wrong")
     ]
 
+    @property
+    def ended(self) -> bool:
+        """Whether the job has completed or failed."""
+        return self.state in ENDED
 
-class QueueJobs(Struct, frozen=True):
+
+class QueueJobPage(Struct, frozen=True):
     """A page of the jobs in a state; `next` is the `first` of the next page."""
 
-    jobs: list[QueueJob]
+    jobs: list[QueueJobInfo]
     total: int
     next: int | None
 
@@ -244,7 +251,7 @@ class QueueLogs(Struct, frozen=True):
     total: int
 
 
-class CanceledBody(Struct, frozen=True):
+class CancelResult(Struct, frozen=True):
     """`canceled`: it waited and is removed; `requested`: its worker stops it, and it fails as
     `canceled`; `requested_foreign`: another program runs it, and no program runs it again."""
 
@@ -332,7 +339,7 @@ LIST: Final = Operation(
     "Jobs in a state: waiting ones in the order of their start, ended ones newest first",
     tag="queues",
     query=QueueJobFilter,
-    answer=QueueJobs,
+    answer=QueueJobPage,
     example={"jobs": [_JOB], "total": 1, "next": None},
     problems=ON_QUEUES,
 )
@@ -383,7 +390,7 @@ GET: Final = Operation(
     tag="queues",
     description="With `Prefer: wait=N` the answer comes when it has ended, at the latest after N "
     "seconds.",
-    answer=QueueJob,
+    answer=QueueJobInfo,
     example=_JOB,
     problems=ON_JOBS,
 )
@@ -424,7 +431,7 @@ CANCEL: Final = Operation(
     "submit",
     "Remove a job that waits; stop one that runs, which then fails as `canceled`",
     tag="queues",
-    answer=CanceledBody,
+    answer=CancelResult,
     example={"id": "17", "outcome": "canceled"},
     problems=ON_CHANGES,
 )
@@ -434,7 +441,7 @@ DELETE: Final = Operation(
     "submit",
     "Delete a job with its children; one that runs is canceled instead (202)",
     tag="queues",
-    answer=CanceledBody,
+    answer=CancelResult,
     example={"id": "17", "outcome": "requested"},
     status=204,
     also={202: "its worker is asked to stop it"},
@@ -451,7 +458,7 @@ FOLLOW: Final = Operation(
         "the queue still has; `completed`, `failed` or `removed` ends the stream. After it a "
         "reconnect is answered with 204."
     ),
-    answer=QueueEventBody,
+    answer=QueueEventData,
     example=EVENT_EXAMPLE,
     media_type="text/event-stream",
     also={204: "the client has seen the last event"},
@@ -466,7 +473,7 @@ WIRE: Final = Operation(
     tag="queues",
     description="For authors of other clients. Read-only; long values are cut, and of the "
     "queue's events the last 500 are looked at.",
-    answer=WireBody,
+    answer=WireJob,
     example={
         "job_id": "17",
         "wire": "bullmq",

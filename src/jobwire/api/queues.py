@@ -70,7 +70,7 @@ class QueueRates(Struct, frozen=True):
     by_minute: list[int]
 
 
-class QueueInfo(QueueSummary, frozen=True, kw_only=True):
+class QueueStatus(QueueSummary, frozen=True, kw_only=True):
     """A queue now, with its limits and the last hour."""
 
     stalled: Annotated[int, Meta(description="active jobs without a lock")]
@@ -95,7 +95,15 @@ class Affected(Struct, frozen=True):
     count: int
 
 
-class QueueEventBody(Struct, frozen=True):
+class QueueHello(Struct, frozen=True, omit_defaults=True):
+    """The first event of every stream; with id and state if it is a job's."""
+
+    queue: str
+    job_id: str = ""
+    state: str = ""
+
+
+class QueueEventData(Struct, frozen=True):
     """The `data:` of a server-sent event."""
 
     event: str
@@ -157,7 +165,7 @@ GET: Final = Operation(
     "read",
     "One queue: jobs by state, limits, ended jobs by minute",
     tag="queues",
-    answer=QueueInfo,
+    answer=QueueStatus,
     example={
         **_QUEUE,
         "stalled": 0,
@@ -261,7 +269,7 @@ FOLLOW: Final = Operation(
         "`Last-Event-ID`. The names are those of BullMQ's events; an event that BullMQ does not "
         "define is named `custom`. `gap`: events may be missing."
     ),
-    answer=QueueEventBody,
+    answer=QueueEventData,
     example=EVENT_EXAMPLE,
     media_type="text/event-stream",
     problems=ON_QUEUES,

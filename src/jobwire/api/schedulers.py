@@ -50,7 +50,7 @@ class NewScheduler(Struct, frozen=True, forbid_unknown_fields=True):
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class SetScheduler(Struct, frozen=True):
+class SchedulerSet(Struct, frozen=True):
     """The scheduler's next job; null if none is due before its end: then nothing was set."""
 
     id: str
@@ -71,7 +71,7 @@ class SchedulerRepeat(Struct, frozen=True, kw_only=True):
     endDate: int | None = None  # noqa: N815
 
 
-class QueueScheduler(Struct, frozen=True, kw_only=True):
+class SchedulerInfo(Struct, frozen=True, kw_only=True):
     """A scheduler; times are milliseconds since 1970."""
 
     id: str
@@ -86,10 +86,10 @@ class QueueScheduler(Struct, frozen=True, kw_only=True):
     opts: Any
 
 
-class QueueSchedulers(Struct, frozen=True):
+class SchedulerPage(Struct, frozen=True):
     """A page of schedulers; `next` is the `first` of the next page."""
 
-    schedulers: list[QueueScheduler]
+    schedulers: list[SchedulerInfo]
     total: int
     next: int | None
 
@@ -127,7 +127,7 @@ LIST: Final = Operation(
     "Schedulers in the order of their next jobs, with their next runs",
     tag="queues",
     query=PageQuery,
-    answer=QueueSchedulers,
+    answer=SchedulerPage,
     example={"schedulers": [_SCHEDULER], "total": 1, "next": None},
     problems=ON_QUEUES,
 )
@@ -137,7 +137,7 @@ GET: Final = Operation(
     "read",
     "One scheduler with its next runs",
     tag="queues",
-    answer=QueueScheduler,
+    answer=SchedulerInfo,
     example=_SCHEDULER,
     problems=(*ON_QUEUES, SCHEDULER_NOT_FOUND),
 )
@@ -150,7 +150,7 @@ SET: Final = Operation(
     description="A queue that does not exist is made.",
     body=NewScheduler,
     body_example={"repeat": _REPEAT, "name": "report", "data": {}, "opts": _OPTS},
-    answer=SetScheduler,
+    answer=SchedulerSet,
     example={
         "id": "nightly",
         "job_id": "repeat:nightly:1767225600000",

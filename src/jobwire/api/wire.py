@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 
-class WireFieldBody(Struct, frozen=True, omit_defaults=True):
+class WireField(Struct, frozen=True, omit_defaults=True):
     """A field of a hash, or of an entry of a stream."""
 
     name: str
@@ -14,14 +14,14 @@ class WireFieldBody(Struct, frozen=True, omit_defaults=True):
     extra: Annotated[bool, Meta(description="not in the published contract: ours")] = False
 
 
-class WireEntryBody(Struct, frozen=True):
+class WireEntry(Struct, frozen=True):
     """An entry of a stream."""
 
     id: str
-    fields: list[WireFieldBody]
+    fields: list[WireField]
 
 
-class WirePendingBody(Struct, frozen=True):
+class WirePending(Struct, frozen=True):
     """A delivery of an entry that was not acknowledged yet."""
 
     consumer: str
@@ -29,7 +29,7 @@ class WirePendingBody(Struct, frozen=True):
     deliveries: int
 
 
-class WireKeyBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WireKey(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A key of the job. Which of `fields`, `entries`, `value` it has depends on its type."""
 
     key: str
@@ -37,18 +37,18 @@ class WireKeyBody(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ttl_ms: Annotated[int | None, Meta(description="null: the key has no lifetime")]
     size: Annotated[int | None, Meta(description="fields, entries or members")] = None
     note: str = ""
-    fields: list[WireFieldBody] | None = None
-    entries: Annotated[list[WireEntryBody] | None, Meta(description="the last ones")] = None
+    fields: list[WireField] | None = None
+    entries: Annotated[list[WireEntry] | None, Meta(description="the last ones")] = None
     value: str | None = None
-    pending: WirePendingBody | None = None
+    pending: WirePending | None = None
     command: Annotated[list[str], Meta(description="arguments of valkey-cli that read it")]
     path: Annotated[str, Meta(description="the same over HTTP, if it can be read so")] = ""
 
 
-class WireBody(Struct, frozen=True):
+class WireJob(Struct, frozen=True):
     """A job as it is on the server."""
 
     job_id: str
     wire: str
     now_ts: int
-    keys: list[WireKeyBody]
+    keys: list[WireKey]

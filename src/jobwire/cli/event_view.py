@@ -11,7 +11,6 @@ import msgspec
 
 from jobwire.cli import sanitize
 from jobwire.client import Event
-from jobwire.client.messages import Status
 from jobwire.job.messages import Json
 
 _MAX_CHARS: Final = 400
@@ -29,7 +28,7 @@ class EventView:
     """The state of one job; feed it events in order."""
 
     def __init__(self) -> None:
-        self.status: Status = "queued"
+        self.status = "queued"
         self.percent: float | None = None
         """As reported by the handler."""
         self.message = ""

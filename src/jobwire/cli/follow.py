@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from jobwire.cli import output, payload, sanitize
 from jobwire.cli.event_view import EventView, Piece
 from jobwire.cli.exits import Exit
-from jobwire.cli.formatting import STATUS_STYLE, ending, short_id, traceback
+from jobwire.cli.formatting import ending, short_id, style_of, traceback
 from jobwire.client import AsyncClient, ClientError, Job, TimedOut
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _show_end(job: Job, *, text_printed: bool) -> None:
         print(sanitize.pretty(job.result))
     if trace := traceback(job):
         output.info(trace)
-    style = STATUS_STYLE[job.status]
+    style = style_of(job.status)
     state = output.coloured(f"{style.shape} {style.word}", style.colour)
     output.info(
         f"{state}  {sanitize.line(job.task)}  {short_id(job.job_id)}  {ending(job)}".rstrip()

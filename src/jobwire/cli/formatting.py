@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from jobwire.cli import sanitize
 from jobwire.client import Job, JobLine
-from jobwire.client.messages import Status
+from jobwire.job.messages import Json
 
 
 class StatusStyle(NamedTuple):
@@ -15,13 +15,19 @@ class StatusStyle(NamedTuple):
     colour: str
 
 
-STATUS_STYLE: Final[dict[Status, StatusStyle]] = {
+_STATUS_STYLE: Final = {
     "queued": StatusStyle("○", "waiting", "bright_black"),
     "running": StatusStyle("◐", "running", "blue"),
     "done": StatusStyle("●", "done", "green"),
     "error": StatusStyle("✕", "failed", "red"),
     "canceled": StatusStyle("–", "canceled", "bright_black"),
 }
+
+
+def style_of(status: str) -> StatusStyle:
+    """The style of a state; a newer gateway may have states that are unknown here."""
+    known = _STATUS_STYLE.get(status)
+    return known or StatusStyle("?", sanitize.line(status), "bright_black")
 
 
 def short_id(job_id: str) -> str:
@@ -80,8 +86,9 @@ def traceback(job: Job) -> str:
 
 def progress(line: JobLine) -> str:
     """Format the reported progress of a running job."""
-    if line.status != "running" or not isinstance(line.progress, dict):
+    reported: Json = line.progress
+    if line.status != "running" or not isinstance(reported, dict):
         return ""
-    percent, message = line.progress.get("percent"), line.progress.get("message")
+    percent, message = reported.get("percent"), reported.get("message")
     shown = f"{percent:g} %" if isinstance(percent, int | float) else ""
     return f"{shown} {sanitize.line(message) if isinstance(message, str) else ''}".strip()

@@ -18,7 +18,7 @@ def command(job_id: str) -> None:
       jobwire job 3f2a8b1c
       jobwire job 3f2a8b1c | jq .result
     """
-    from jobwire.cli.formatting import STATUS_STYLE, ending, progress, traceback
+    from jobwire.cli.formatting import ending, progress, style_of, traceback
     from jobwire.cli.job_ids import resolve
     from jobwire.client import AsyncClient, Job
 
@@ -29,7 +29,7 @@ def command(job_id: str) -> None:
     if output.wants_json():
         output.json_line(job)
         return
-    style = STATUS_STYLE[job.status]
+    style = style_of(job.status)
     rows = [
         ("job", sanitize.line(job.job_id)),
         ("task", sanitize.line(job.task)),

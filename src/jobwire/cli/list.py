@@ -28,7 +28,7 @@ def command(status: str | None, task: str | None, limit: int, cursor: str | None
       jobwire list --status failed
       jobwire list --json | jq -r .job_id
     """
-    from jobwire.cli.formatting import STATUS_STYLE, duration, progress
+    from jobwire.cli.formatting import duration, progress, style_of
 
     state = _WIRE_STATES.get(status or "", status)
     page = with_client(
@@ -41,7 +41,7 @@ def command(status: str | None, task: str | None, limit: int, cursor: str | None
         now_ms = time.time() * 1000
         rows = [("state", "task", "id", "age", "")]
         for line in page.jobs:
-            style = STATUS_STYLE[line.status]
+            style = style_of(line.status)
             detail = sanitize.line(line.failure.code) if line.status == "error" else progress(line)
             age = duration(now_ms - line.created_ts)
             shown = f"{style.shape} {style.word}"

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from jobwire.cli import output
 from jobwire.cli.event_view import EventView, Piece
-from jobwire.cli.formatting import STATUS_STYLE, duration, short_id
+from jobwire.cli.formatting import duration, short_id, style_of
 
 _BAR: Final = 24
 _MIN_BAR: Final = 8
@@ -91,7 +91,7 @@ class Screen:
 def status_line(view: EventView, task: str, job_id: str, seconds: float, width: int) -> Table:
     """Return what fits the width: state, percent and time always, then the handler's message, the
     task, the attempt, the bar and the id."""
-    style = STATUS_STYLE[view.status]
+    style = style_of(view.status)
     percent = "" if view.percent is None else f"{view.percent:3.0f} %"
     attempt = f"attempt {view.attempt}" if view.attempt > 1 else ""
     took = duration(seconds * 1000)

@@ -12,7 +12,7 @@ from jobwire.cli.exits import CliExit, Exit
 from jobwire.text import did_you_mean
 
 if TYPE_CHECKING:
-    from jobwire.client.messages import TaskInfo
+    from jobwire.api.fleet import TaskInfo
 
 # The payload member that plain text fills, for the six built-in tasks.
 _TEXT_MEMBERS: Final = {

@@ -10,7 +10,7 @@ from jobwire.cli.exits import CliExit, Exit
 from jobwire.cli.program import RETRY_S, each, with_client, with_queue
 
 if TYPE_CHECKING:
-    from jobwire.client import AsyncClient, AsyncQueue, QueueEventInfo, QueueJobInfo, QueueStatus
+    from jobwire.client import AsyncClient, AsyncQueue, QueueEventInfo, QueueJobInfo, QueueSummary
 
 _COUNTED: Final = ("waiting", "active", "delayed", "completed", "failed")
 _job_ids = click.argument("job_ids", metavar="[ID]...", nargs=-1)
@@ -21,7 +21,7 @@ def show_queues() -> None:
     """Print the queues."""
     from jobwire.cli.formatting import duration
 
-    def row(queue: "QueueStatus") -> tuple[str, ...]:
+    def row(queue: "QueueSummary") -> tuple[str, ...]:
         oldest = "" if queue.oldest_waiting_ms is None else duration(queue.oldest_waiting_ms)
         counts = [str(queue.counts.get(state, 0)) for state in _COUNTED]
         paused = "paused" if queue.paused else ""
@@ -31,7 +31,7 @@ def show_queues() -> None:
     output.listing(queues, ("queue", *_COUNTED, "oldest", "workers", ""), row)
 
 
-def _workers(queue: "QueueStatus") -> str:
+def _workers(queue: "QueueSummary") -> str:
     return "?" if queue.workers is None else str(queue.workers)
 
 
@@ -160,7 +160,7 @@ def drain(queue: str, delayed: bool, yes: bool) -> None:
     """Delete all jobs of a BullMQ queue that wait."""
     states = ("waiting", "prioritized", *(("delayed",) if delayed else ()))
 
-    def question(status: "QueueStatus") -> str:
+    def question(status: "QueueSummary") -> str:
         count = sum(status.counts.get(state, 0) for state in states)
         return f"Delete the {count} {' and '.join(states)} jobs of {queue}?"
 
@@ -177,7 +177,7 @@ def drain(queue: str, delayed: bool, yes: bool) -> None:
 def clean(queue: str, state: str, grace_ms: int, limit: int, yes: bool) -> None:
     """Delete the jobs of a BullMQ queue in a state."""
 
-    def question(status: "QueueStatus") -> str:
+    def question(status: "QueueSummary") -> str:
         count = status.counts.get(state, 0)
         return f"Delete up to {min(count, limit or count)} {state} jobs of {queue}?"
 
@@ -198,7 +198,7 @@ def clean(queue: str, state: str, grace_ms: int, limit: int, yes: bool) -> None:
 def obliterate(queue: str, force: bool, yes: bool) -> None:
     """Delete a BullMQ queue with all its jobs and schedulers."""
 
-    def question(status: "QueueStatus") -> str:
+    def question(status: "QueueSummary") -> str:
         count = sum(status.counts.values())
         return f"Delete the queue {queue} with {count} jobs and its schedulers?"
 
@@ -209,7 +209,7 @@ def _delete(
     verb: str,
     queue: str,
     yes: bool,
-    question: "Callable[[QueueStatus], str]",
+    question: "Callable[[QueueSummary], str]",
     act: "Callable[[AsyncQueue], Awaitable[int]]",
 ) -> None:
     """Ask with the numbers of the queue, then delete."""

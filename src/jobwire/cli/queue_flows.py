@@ -82,9 +82,9 @@ def _row(scheduler: "SchedulerInfo") -> tuple[str, ...]:
     from jobwire.cli.formatting import duration
 
     repeat = scheduler.repeat
-    schedule = f"{repeat.get('pattern') or ''} {repeat.get('tz') or ''}".strip()
-    if repeat.get("every"):
-        schedule = f"every {duration(repeat['every'])}"
+    schedule = f"{repeat.pattern or ''} {repeat.tz or ''}".strip()
+    if repeat.every:
+        schedule = f"every {duration(repeat.every)}"
     following = "ended" if scheduler.next is None else f"in {_until(scheduler.next)}"
     cells = (scheduler.id, scheduler.name, schedule, following, str(scheduler.made))
     return tuple(map(sanitize.line, cells))

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from jobwire.client import AsyncClient
-    from jobwire.client.messages import JobLine, Overview, Stats, SystemInfo, WorkerInfo
+    from jobwire.api.fleet import Stats, WorkerInfo
+    from jobwire.api.overview import Overview, SystemRow
+    from jobwire.client import AsyncClient, JobLine
 
 _PERIOD_S: Final = 2.0
 _MIN_WIDTH_FOR_IDS: Final = 60
@@ -96,7 +97,7 @@ def render(
     from rich.console import Group
     from rich.text import Text
 
-    from jobwire.cli.formatting import STATUS_STYLE, duration, progress, short_id
+    from jobwire.cli.formatting import duration, progress, short_id, style_of
 
     worker_grid = _grid(6)
     for worker in workers:
@@ -120,7 +121,7 @@ def render(
     has_ids = width >= _MIN_WIDTH_FOR_IDS
     job_grid = _grid(5 if has_ids else 4)
     for job in jobs:
-        style = STATUS_STYLE[job.status]
+        style = style_of(job.status)
         _add_row(
             job_grid,
             Text(f"{style.shape} {style.word}", style.colour),
@@ -176,7 +177,7 @@ def _systems(overview: "Overview | None", width: int) -> "list[Table | Text]":
     return [*lines, Text("")]
 
 
-def _taken_by(row: "SystemInfo") -> "Text | str":
+def _taken_by(row: "SystemRow") -> "Text | str":
     """Why its waiting jobs are not started, if they are not."""
     from rich.text import Text
 

@@ -12,14 +12,15 @@
 
 Both clients share everything but the socket:
 
-    messages      request and response bodies
+    messages      requests, events, and the answers, whose types are those of `jobwire.api`
     errors        the errors, by the problem's code
-    calls         each API method as a plan of requests and pauses; pure
+    calls         an operation, and each method that is more than one call, as a plan of requests
+                  and pauses; pure
     retry_budget  what is retried, and when; pure
     event_cursor  events of a job, queue or image over any number of connections; pure
     sse           parses Server-Sent Events; pure
-    image_calls   the same for photos; image_files reads them
-    queue_calls   the same for BullMQ queues; queue_messages has their bodies
+    image_calls   the plans of photos; image_files reads them
+    queue_calls   the plans of BullMQ queues
     aio           executes the plans, and opens the event streams; aio_images and aio_queues are
                   `client.images` and `client.queue(…)`
     sync          written from the async modules by `make sync-client`, as are sync_images and
@@ -53,9 +54,16 @@ from jobwire.client.errors import (
     UnknownTask,
     Unreachable,
 )
-from jobwire.client.image_calls import Image, ImageFailed, ImagePage, ImageProgress
+from jobwire.client.image_calls import ImageFailed
 from jobwire.client.messages import (
+    AddedToQueue,
     Event,
+    FlowIds,
+    FlowInfo,
+    FlowJobInfo,
+    Image,
+    ImagePage,
+    ImageProgress,
     Job,
     JobLine,
     JobPage,
@@ -65,16 +73,11 @@ from jobwire.client.messages import (
     PredictionInfo,
     PredictionPage,
     PurgeAnswer,
-)
-from jobwire.client.queue_messages import (
-    AddedToQueue,
-    FlowIds,
-    FlowInfo,
-    FlowJobInfo,
     QueueEventInfo,
     QueueJobInfo,
     QueueJobPage,
     QueueStatus,
+    QueueSummary,
     SchedulerInfo,
     SchedulerPage,
     SchedulerSet,
@@ -130,6 +133,7 @@ __all__ = [
     "QueueJobInfo",
     "QueueJobPage",
     "QueueStatus",
+    "QueueSummary",
     "RateLimited",
     "SchedulerInfo",
     "SchedulerPage",

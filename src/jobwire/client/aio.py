@@ -9,6 +9,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 import httpx
 
+from jobwire.api import fleet, job_queues, jobs, overview, predictions, queues
+from jobwire.api.fleet import CronInfo, Stats, TaskInfo, WorkerInfo
+from jobwire.api.operation import Operation
+from jobwire.api.overview import FailureInfo, Overview, Search
 from jobwire.client import calls, http
 from jobwire.client.aio_images import AsyncImages
 from jobwire.client.aio_queues import AsyncQueue
@@ -17,31 +21,18 @@ from jobwire.client.errors import ApiError, Unreachable, from_response
 from jobwire.client.event_cursor import EventCursor, JobEventCursor
 from jobwire.client.messages import (
     CancelAnswer,
-    CronInfo,
-    CronList,
     Event,
-    FailureInfo,
-    FailureList,
     Job,
     JobOptions,
     JobPage,
     JobQueueInfo,
-    JobQueueList,
     NewJob,
-    Overview,
     PauseAnswer,
     PredictionInfo,
     PredictionPage,
     PurgeAnswer,
-    SearchAnswer,
-    Stats,
-    TaskInfo,
-    TaskList,
-    WorkerInfo,
-    WorkerList,
+    QueueSummary,
 )
-from jobwire.client.queue_calls import QUEUES
-from jobwire.client.queue_messages import QueueStatus, QueueStatusList
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find
 from jobwire.task import HasTask
@@ -156,7 +147,7 @@ class AsyncClient:
 
     async def get(self, job_id: str) -> Job:
         """Return the job as it is now."""
-        return await self.execute(calls.get, job_id)
+        return await self.call(jobs.GET, job_id)
 
     async def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
         """Wait until the job has ended in any way; raises TimedOut."""
@@ -171,12 +162,11 @@ class AsyncClient:
         cursor: str | None = None,
     ) -> JobPage:
         """Return a page of jobs, newest first; its `cursor` is for the next page."""
-        path = calls.with_query(calls.JOBS, status=status, task=task, limit=limit, cursor=cursor)
-        return await self.execute(calls.fetch, path, JobPage)
+        return await self.call(jobs.LIST, status=status, task=task, limit=limit, cursor=cursor)
 
     async def tasks(self) -> builtins.list[TaskInfo]:
         """Return all known tasks."""
-        return (await self.execute(calls.fetch, "/v1/tasks", TaskList)).tasks
+        return (await self.call(fleet.TASKS)).tasks
 
     async def task(self, name: str) -> TaskInfo | None:
         """Return one task, or None if it is unknown."""
@@ -184,67 +174,62 @@ class AsyncClient:
 
     async def crons(self) -> builtins.list[CronInfo]:
         """Return the cron entries of the workers, with their last and next runs."""
-        return (await self.execute(calls.fetch, "/v1/crons", CronList)).crons
+        return (await self.call(fleet.CRONS)).crons
 
     async def workers(
         self, *, system: str | None = None, wire: str | None = None
     ) -> builtins.list[WorkerInfo]:
         """Return the live workers of all systems, or of one, and their running jobs."""
-        path = calls.with_query("/v1/workers", system=system or None, wire=wire or None)
-        return (await self.execute(calls.fetch, path, WorkerList)).workers
+        answer = await self.call(fleet.WORKERS, system=system or None, wire=wire or None)
+        return answer.workers
 
     async def predictions(self, *, limit: int = 20, after: str = "") -> PredictionPage:
         """Return a page of the photo bot's tasks, in the order of their ids."""
-        path = calls.with_query(calls.PREDICTIONS, limit=limit, after=after or None)
-        return await self.execute(calls.fetch, path, PredictionPage)
+        return await self.call(predictions.LIST, limit=limit, after=after or None)
 
     async def prediction(self, prediction_id: str) -> PredictionInfo:
         """Return one task of the photo bot; raises ApiError if there is none."""
-        path = calls.prediction_path(prediction_id)
-        return await self.execute(calls.fetch, path, PredictionInfo)
+        return await self.call(predictions.GET, prediction_id)
 
     async def stats(self, *, system: str | None = None, wire: str | None = None) -> Stats:
         """Return the counts of all systems, or of one, and the last hour by minute."""
-        path = calls.with_query("/v1/stats", system=system or None, wire=wire or None)
-        return await self.execute(calls.fetch, path, Stats)
+        return await self.call(fleet.STATS, system=system or None, wire=wire or None)
 
     async def overview(self) -> Overview:
         """Return each system, and each of the busiest queues, now and in the last hour."""
-        return await self.execute(calls.fetch, "/v1/overview", Overview)
+        return await self.call(overview.OVERVIEW)
 
     def queue(self, name: str) -> AsyncQueue:
         """A BullMQ queue, to add jobs to and to administer."""
         return AsyncQueue(self, name)
 
-    async def bullmq_queues(self) -> builtins.list[QueueStatus]:
+    async def bullmq_queues(self) -> builtins.list[QueueSummary]:
         """Return the BullMQ queues of the gateway."""
-        return (await self.execute(calls.fetch, QUEUES, QueueStatusList)).queues
+        return (await self.call(queues.LIST)).queues
 
     async def failures(self, *, hours: int = 24) -> builtins.list[FailureInfo]:
         """Return the failed jobs of the last hours (at most 24), grouped by kind."""
-        path = calls.with_query("/v1/failures", hours=hours)
-        return (await self.execute(calls.fetch, path, FailureList)).failures
+        return (await self.call(overview.FAILURES, hours=hours)).failures
 
-    async def search(self, text: str) -> SearchAnswer:
+    async def search(self, text: str) -> Search:
         """Find jobs by id, by idempotency key, or by a part of the id or task."""
-        path = calls.with_query("/v1/search", q=text)
-        return await self.execute(calls.fetch, path, SearchAnswer)
+        return await self.call(overview.SEARCH, q=text)
 
     async def queues(self) -> builtins.list[JobQueueInfo]:
         """Return the queues of jobs, the default one first."""
-        return (await self.execute(calls.fetch, calls.QUEUES, JobQueueList)).queues
+        return (await self.call(job_queues.LIST)).queues
 
     async def pause_queue(self, name: str) -> PauseAnswer:
         """Let workers start no job of a queue; running jobs continue, and new ones wait."""
-        return await self.execute(calls.set_paused, name, "pause")
+        return await self.call(job_queues.PAUSE, name)
 
     async def resume_queue(self, name: str) -> PauseAnswer:
         """Let workers start the jobs of a queue again."""
-        return await self.execute(calls.set_paused, name, "resume")
+        return await self.call(job_queues.RESUME, name)
 
     async def purge_queue(self, name: str) -> PurgeAnswer:
         """Cancel all jobs of a queue that wait or are delayed."""
-        return await self.execute(calls.purge_queue, name)
+        return await self.call(job_queues.PURGE, name)
 
     async def cancel(self, job_id: str) -> CancelAnswer:
         """Cancel a job; raises AlreadyFinished if it has ended."""
@@ -253,9 +238,15 @@ class AsyncClient:
     def events(self, job_id: str, after: str | None = None) -> AsyncGenerator[Event]:
         """Yield the events of a job, from the first (or after the event with this id) to the last;
         each once and in order, over any number of lost connections."""
-        return self.follow(f"{calls.job_path(job_id)}/events", JobEventCursor(after))
+        return self.follow(jobs.EVENTS.url(job_id), JobEventCursor(after))
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────
+
+    async def call(
+        self, operation: Operation[T], *places: str, body: object = None, **query: object
+    ) -> T:
+        """Call an operation of `jobwire.api`: the values of its path, its body, its query."""
+        return await self.execute(calls.call, operation, *places, body=body, **query)
 
     async def execute(
         self,

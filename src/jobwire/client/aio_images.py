@@ -3,10 +3,11 @@
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
+from jobwire.api import images
 from jobwire.client import image_calls, image_files
 from jobwire.client.event_cursor import ImageEventCursor
-from jobwire.client.image_calls import Image, ImagePage, ImageProgress
 from jobwire.client.image_files import PhotoSource
+from jobwire.client.messages import Image, ImagePage, ImageProgress
 
 if TYPE_CHECKING:
     from jobwire.client.aio import AsyncClient
@@ -32,7 +33,7 @@ class AsyncImages:
 
     async def get(self, image_id: str) -> Image:
         """Return the image as it is now."""
-        return await self._client.execute(image_calls.get, image_id)
+        return await self._client.call(images.GET, image_id)
 
     async def wait(self, image_id: str, timeout_s: float | None = None) -> Image:
         """Wait until the image is ready; raises ImageFailed or TimedOut."""
@@ -40,14 +41,13 @@ class AsyncImages:
 
     async def list(self, *, limit: int | None = None, cursor: str | None = None) -> ImagePage:
         """Return a page of images, newest first; its `cursor` is for the next page."""
-        return await self._client.execute(image_calls.list_images, limit, cursor)
+        return await self._client.call(images.LIST, limit=limit, cursor=cursor)
 
     async def delete(self, image_id: str) -> None:
         """Delete the image in all its versions; one that is being processed is canceled."""
-        await self._client.execute(image_calls.delete_image, image_id)
+        await self._client.call(images.DELETE, image_id)
 
     def events(self, image_id: str) -> AsyncGenerator[ImageProgress]:
         """Yield the states of an image until it is ready or has failed, over any number of lost
         connections; a state that was seen is not repeated."""
-        path = f"{image_calls.image_path(image_id)}/events"
-        return self._client.follow(path, ImageEventCursor())
+        return self._client.follow(images.EVENTS.url(image_id), ImageEventCursor())

@@ -4,18 +4,17 @@ import builtins
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from jobwire.api import flows, queue_jobs, queues, schedulers
+from jobwire.api.queue_jobs import CancelResult, JobChanged, QueueLogs
 from jobwire.client import calls, queue_calls
 from jobwire.client.event_cursor import QueueEventCursor
-from jobwire.client.queue_messages import (
+from jobwire.client.messages import (
     AddedToQueue,
-    CancelResult,
     FlowIds,
     FlowInfo,
     QueueEventInfo,
-    QueueJobChange,
     QueueJobInfo,
     QueueJobPage,
-    QueueLogPage,
     QueueStatus,
     SchedulerPage,
     SchedulerSet,
@@ -35,8 +34,7 @@ class AsyncQueue:
 
     async def status(self) -> QueueStatus:
         """Return the queue as it is now."""
-        path = queue_calls.queue_path(self.name)
-        return await self._client.execute(calls.fetch, path, QueueStatus)
+        return await self._client.call(queues.GET, self.name)
 
     async def add(
         self, name: str, data: Json = None, opts: Mapping[str, object] | None = None
@@ -54,31 +52,35 @@ class AsyncQueue:
         self, state: str = "waiting", *, first: int = 0, limit: int | None = None
     ) -> QueueJobPage:
         """Return a page of the jobs in a state."""
-        return await self._client.execute(queue_calls.list_jobs, self.name, state, first, limit)
+        return await self._client.call(
+            queue_jobs.LIST, self.name, state=state, first=first, limit=limit
+        )
 
     async def job(self, job_id: str) -> QueueJobInfo:
         """Return a job as it is now; raises NoSuchJob."""
-        return await self._client.execute(queue_calls.get, self.name, job_id)
+        return await self._client.call(queue_jobs.GET, self.name, job_id)
 
     async def wait(self, job_id: str, timeout_s: float | None = None) -> QueueJobInfo:
         """Wait until a job has completed or failed; raises TimedOut."""
-        return await self._client.execute(queue_calls.wait, self.name, job_id, timeout_s)
+        return await self._client.execute(
+            calls.wait_until_ended, queue_jobs.GET, self.name, job_id, timeout_s=timeout_s
+        )
 
-    async def logs(self, job_id: str, *, first: int = 0) -> QueueLogPage:
+    async def logs(self, job_id: str, *, first: int = 0) -> QueueLogs:
         """Return lines of a job's log, the oldest first."""
-        return await self._client.execute(queue_calls.logs, self.name, job_id, first)
+        return await self._client.call(queue_jobs.LOGS, self.name, job_id, first=first)
 
-    async def retry(self, job_id: str) -> QueueJobChange:
+    async def retry(self, job_id: str) -> JobChanged:
         """Run a failed or completed job again."""
-        return await self._client.execute(queue_calls.change, self.name, job_id, "retry")
+        return await self._client.call(queue_jobs.RETRY, self.name, job_id)
 
-    async def promote(self, job_id: str) -> QueueJobChange:
+    async def promote(self, job_id: str) -> JobChanged:
         """Let a delayed job run as soon as a worker is free."""
-        return await self._client.execute(queue_calls.change, self.name, job_id, "promote")
+        return await self._client.call(queue_jobs.PROMOTE, self.name, job_id)
 
     async def cancel(self, job_id: str) -> CancelResult:
         """Remove a job that waits; stop one that runs, which then fails as `canceled`."""
-        return await self._client.execute(queue_calls.cancel, self.name, job_id)
+        return await self._client.call(queue_jobs.CANCEL, self.name, job_id)
 
     async def delete(self, job_id: str) -> None:
         """Delete a job with its children; one that runs is canceled."""
@@ -86,34 +88,36 @@ class AsyncQueue:
 
     async def pause(self) -> bool:
         """Let no worker of any program start another job."""
-        return await self._client.execute(queue_calls.set_paused, self.name, "pause")
+        return (await self._client.call(queues.PAUSE, self.name)).paused
 
     async def resume(self) -> bool:
         """Let workers start jobs again."""
-        return await self._client.execute(queue_calls.set_paused, self.name, "resume")
+        return (await self._client.call(queues.RESUME, self.name)).paused
 
     async def drain(self, *, delayed: bool = False) -> int:
         """Delete all jobs that wait, and the delayed ones if asked; how many."""
-        return await self._client.execute(queue_calls.affect, self.name, "drain", delayed=delayed)
+        body = queues.DrainRequest(delayed=delayed)
+        return (await self._client.call(queues.DRAIN, self.name, body=body)).count
 
     async def clean(self, state: str = "completed", *, grace_ms: int = 0, limit: int = 0) -> int:
         """Delete the jobs of a state that are older than `grace_ms`; how many."""
-        return await self._client.execute(
-            queue_calls.affect, self.name, "clean", state=state, grace_ms=grace_ms, limit=limit
-        )
+        body = queues.CleanRequest(state=state, grace_ms=grace_ms, limit=limit)
+        return (await self._client.call(queues.CLEAN, self.name, body=body)).count
 
     async def retry_all(self, state: Literal["failed", "completed"] = "failed") -> int:
         """Run all failed jobs again, or all completed ones; how many."""
-        return await self._client.execute(queue_calls.affect, self.name, "retry", state=state)
+        body = queues.RetryRequest(state=state)
+        return (await self._client.call(queues.RETRY_ALL, self.name, body=body)).count
 
     async def promote_all(self) -> int:
         """Let all delayed jobs run as soon as workers are free; how many."""
-        return await self._client.execute(queue_calls.affect, self.name, "promote")
+        return (await self._client.call(queues.PROMOTE_ALL, self.name)).count
 
     async def obliterate(self, *, force: bool = False) -> int:
         """Delete the queue with everything in it; how many jobs. `force`: also while workers run
         its jobs."""
-        return await self._client.execute(queue_calls.affect, self.name, "obliterate", force=force)
+        body = queues.ObliterateRequest(force=force)
+        return (await self._client.call(queues.OBLITERATE, self.name, body=body)).count
 
     async def add_flow(self, flow: Mapping[str, object]) -> FlowIds:
         """Add a tree of jobs, all or none: `{"name", "queueName", "data", "opts", "children"}` as
@@ -124,11 +128,11 @@ class AsyncQueue:
         self, job_id: str, *, depth: int | None = None, width: int | None = None
     ) -> FlowInfo:
         """Return a job with its parent and the tree of its children."""
-        return await self._client.execute(queue_calls.get_flow, self.name, job_id, depth, width)
+        return await self._client.call(flows.GET, self.name, job_id, depth=depth, width=width)
 
     async def schedulers(self, *, first: int = 0, limit: int | None = None) -> SchedulerPage:
         """Return a page of the queue's schedulers with their next runs."""
-        return await self._client.execute(queue_calls.list_schedulers, self.name, first, limit)
+        return await self._client.call(schedulers.LIST, self.name, first=first, limit=limit)
 
     async def set_scheduler(
         self,
@@ -145,7 +149,7 @@ class AsyncQueue:
 
     async def remove_scheduler(self, scheduler_id: str) -> None:
         """Remove a scheduler and its delayed job; raises NotFound."""
-        await self._client.execute(queue_calls.remove_scheduler, self.name, scheduler_id)
+        await self._client.call(schedulers.REMOVE, self.name, scheduler_id)
 
     def events(
         self, job_id: str | None = None, *, after: str | None = None
@@ -153,4 +157,6 @@ class AsyncQueue:
         """Yield what happens on the queue, from now or after the event with this id, over any
         number of lost connections; of a job all its events, until it has ended."""
         cursor = QueueEventCursor(after, of_job=job_id is not None)
-        return self._client.follow(queue_calls.events_path(self.name, job_id), cursor)
+        if job_id is None:
+            return self._client.follow(queues.FOLLOW.url(self.name), cursor)
+        return self._client.follow(queue_jobs.FOLLOW.url(self.name, job_id), cursor)

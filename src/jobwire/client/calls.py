@@ -11,11 +11,15 @@ import secrets
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Literal, TypeAlias, TypeVar
-from urllib.parse import quote, urlencode
+from types import NoneType
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from jobwire.api import jobs as api
+from jobwire.api.jobs import Job
+from jobwire.api.operation import Operation
+from jobwire.api.queue_jobs import QueueJobInfo
 from jobwire.client.errors import (
     AlreadyFinished,
     ApiError,
@@ -28,15 +32,7 @@ from jobwire.client.errors import (
     from_problem,
     from_response,
 )
-from jobwire.client.messages import (
-    BatchAnswer,
-    CancelAnswer,
-    Job,
-    NewJob,
-    PauseAnswer,
-    PurgeAnswer,
-)
-from jobwire.client.queue_messages import QueueJobInfo
+from jobwire.client.messages import NewJob
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.job.ids import random_fraction
 from jobwire.job.messages import Json
@@ -44,10 +40,6 @@ from jobwire.task import HasTask, task_of
 
 T = TypeVar("T")
 J = TypeVar("J", Job, QueueJobInfo)
-JOBS: Final = "/v1/jobs"
-QUEUES: Final = "/v1/jobs/queues"
-PREDICTIONS: Final = "/v1/predictions"
-MAX_BATCH: Final = 1_000
 MAX_WAIT_S: Final = 55.0
 """Below the gateway's limit (60), so that a proxy does not cut the response off."""
 
@@ -114,60 +106,58 @@ def send(budget: RetryBudget, request: ApiRequest) -> Plan[ApiResponse]:
         yield Pause(pause_s)
 
 
-def read(response: ApiResponse, kind: type[T]) -> T:
-    """Decode the body."""
+def read(body: bytes, kind: type[T]) -> T:
+    """Decode the body of a response."""
     try:
-        return msgspec.json.decode(response.body, type=kind)
+        return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadAnswer(f"a response that cannot be read ({error}): is this jobwire?") from None
 
 
-def fetch(budget: RetryBudget, path: str, kind: type[T], wait_s: float | None = None) -> Plan[T]:
-    """GET a path and decode the body; `wait_s`: the gateway holds the request until the job has
-    ended, for at most that long."""
-    request = ApiRequest("GET", path, None, _prefer(wait_s), wait_s=_held_s(wait_s))
-    return read((yield from send(budget, request)), kind)
+def request_of(
+    operation: Operation[Any],
+    *places: str,
+    body: bytes | None = None,
+    key: str | None = None,
+    wait_s: float | None = None,
+) -> ApiRequest:
+    """The request of an operation with its headers: an idempotency key, and how long the gateway
+    may hold the request until the job has ended."""
+    headers = {} if key is None else {"Idempotency-Key": key}
+    held_s = min(wait_s or 0.0, MAX_WAIT_S)
+    if held_s:
+        headers["Prefer"] = f"wait={math.ceil(held_s)}"
+    return ApiRequest(operation.method, operation.url(*places), body, headers, wait_s=held_s)
 
 
-def post(budget: RetryBudget, path: str, kind: type[T], body: object = None) -> Plan[T]:
-    """POST to a path, with a JSON body if there is one, and decode the response."""
+def call(
+    budget: RetryBudget,
+    operation: Operation[T],
+    *places: str,
+    body: object = None,
+    **query: object,
+) -> Plan[T]:
+    """Call an operation: the values of its path, its body and its query; returns its answer."""
     encoded = None if body is None else msgspec.json.encode(body)
-    return read((yield from send(budget, ApiRequest("POST", path, encoded))), kind)
-
-
-def delete(budget: RetryBudget, path: str) -> Plan[None]:
-    """DELETE a path."""
-    yield from send(budget, ApiRequest("DELETE", path))
+    request = ApiRequest(operation.method, operation.url(*places, **query), encoded)
+    response = yield from send(budget, request)
+    return read(b"null" if operation.answer is NoneType else response.body, operation.answer)
 
 
 def wait_until_ended(
-    budget: RetryBudget, path: str, kind: type[J], job_id: str, timeout_s: float | None
+    budget: RetryBudget, operation: Operation[J], *places: str, timeout_s: float | None
 ) -> Plan[J]:
-    """Fetch a job until it has ended; raises TimedOut."""
+    """Fetch a job until it has ended; raises TimedOut. Its id is the last one of `places`."""
     deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
     while True:
         # The job is fetched even if no time is left: it may have ended already.
         left_s = max(0.0, min(deadline_s - time.monotonic(), MAX_WAIT_S))
-        job = yield from fetch(budget, path, kind, left_s)
+        response = yield from send(budget, request_of(operation, *places, wait_s=left_s))
+        job = read(response.body, operation.answer)
         if job.ended:
             return job
         if timeout_s is not None and time.monotonic() >= deadline_s:
-            raise TimedOut(job_id, timeout_s)
-
-
-def with_query(path: str, **given: str | int | None) -> str:
-    """Add a query to a path, without the members that are None."""
-    query = urlencode({name: value for name, value in given.items() if value is not None})
-    return f"{path}?{query}" if query else path
-
-
-def _prefer(wait_s: float | None) -> dict[str, str]:
-    """The header that lets the gateway hold a request."""
-    return {"Prefer": f"wait={math.ceil(_held_s(wait_s))}"} if wait_s else {}
-
-
-def _held_s(wait_s: float | None) -> float:
-    return min(wait_s or 0.0, MAX_WAIT_S)
+            raise TimedOut(places[-1], timeout_s)
 
 
 # ── the methods ──────────────────────────────────────────────────────────────────────────────────
@@ -175,21 +165,14 @@ def _held_s(wait_s: float | None) -> float:
 
 def submit(budget: RetryBudget, new: NewJob, wait_s: float | None = None) -> Plan[Job]:
     """Create one job. The body is encoded once, so that every try sends the same bytes."""
-    headers = {"Idempotency-Key": new.idempotency_key or new_key()}
-    headers |= _prefer(wait_s)
     body = msgspec.json.encode(_members(new, key=None))
-    request = ApiRequest("POST", JOBS, body, headers, wait_s=_held_s(wait_s))
-    return read((yield from send(budget, request)), Job)
-
-
-def get(budget: RetryBudget, job_id: str) -> Plan[Job]:
-    """Return the job now."""
-    return fetch(budget, job_path(job_id), Job)
+    request = request_of(api.SUBMIT, body=body, key=new.idempotency_key or new_key(), wait_s=wait_s)
+    return read((yield from send(budget, request)).body, Job)
 
 
 def wait(budget: RetryBudget, job_id: str, timeout_s: float | None) -> Plan[Job]:
     """Wait until the job has ended; raises TimedOut."""
-    return wait_until_ended(budget, job_path(job_id), Job, job_id, timeout_s)
+    return wait_until_ended(budget, api.GET, job_id, timeout_s=timeout_s)
 
 
 def run(budget: RetryBudget, new: NewJob, timeout_s: float | None) -> Plan[Json]:
@@ -234,35 +217,33 @@ def outcome(job: Job) -> Json:
             raise JobFailed(job)
 
 
-def cancel(budget: RetryBudget, job_id: str) -> Plan[CancelAnswer]:
+def cancel(budget: RetryBudget, job_id: str) -> Plan[api.CancelAnswer]:
     """Cancel a job."""
     try:
-        return (yield from post(budget, f"{job_path(job_id)}/cancel", CancelAnswer))
+        return (yield from call(budget, api.CANCEL, job_id))
     except AlreadyFinished:
         # A response was lost: the first try may have canceled the job.
         if budget.tries:
-            job = yield from get(budget, job_id)
+            job = yield from call(budget, api.GET, job_id)
             if job.status == "canceled":
-                return CancelAnswer(job_id, "canceled")
+                return api.CancelAnswer(job_id, "canceled")
         raise
 
 
 def retry(budget: RetryBudget, job_id: str) -> Plan[Job]:
     """Create a new job like one that failed or was canceled."""
-    headers = {"Idempotency-Key": new_key()}
-    request = ApiRequest("POST", f"{job_path(job_id)}/retry", None, headers)
-    return read((yield from send(budget, request)), Job)
+    return read((yield from send(budget, request_of(api.RETRY, job_id, key=new_key()))).body, Job)
 
 
 def batch(budget: RetryBudget, jobs: Sequence[NewJob]) -> Plan[list[str | ApiError]]:
     """Create any number of jobs, in requests of MAX_BATCH; returns for each its id or its error."""
     created: list[str | ApiError] = []
-    for first in range(0, len(jobs), MAX_BATCH):
+    for first in range(0, len(jobs), api.MAX_BATCH):
         portion = [
             _members(job, job.idempotency_key or new_key())
-            for job in jobs[first : first + MAX_BATCH]
+            for job in jobs[first : first + api.MAX_BATCH]
         ]
-        answer = yield from post(budget, f"{JOBS}/batch", BatchAnswer, {"jobs": portion})
+        answer = yield from call(budget, api.BATCH, body={"jobs": portion})
         results = answer.results
         if len(results) != len(portion):
             raise BadAnswer(f"{len(results)} results for {len(portion)} jobs: is this jobwire?")
@@ -273,28 +254,6 @@ def batch(budget: RetryBudget, jobs: Sequence[NewJob]) -> Plan[list[str | ApiErr
             for result in results
         ]
     return created
-
-
-def set_paused(
-    budget: RetryBudget, queue: str, verb: Literal["pause", "resume"]
-) -> Plan[PauseAnswer]:
-    """Let workers start no job of a queue, or let them start jobs again."""
-    return post(budget, f"{queue_path(queue)}/{verb}", PauseAnswer)
-
-
-def purge_queue(budget: RetryBudget, name: str) -> Plan[PurgeAnswer]:
-    """Cancel all jobs of a queue that wait or are delayed."""
-    return post(budget, f"{queue_path(name)}/purge", PurgeAnswer)
-
-
-def queue_path(name: str) -> str:
-    """Return the path of a queue."""
-    return f"{QUEUES}/{quote(name, safe='')}"
-
-
-def job_path(job_id: str) -> str:
-    """Return the path of a job; the id is quoted, so it cannot change the path."""
-    return f"{JOBS}/{quote(job_id, safe='')}"
 
 
 def encode_payload(value: object) -> msgspec.Raw:
@@ -318,8 +277,3 @@ def _members(new: NewJob, key: str | None) -> dict[str, object]:
     whole = replace(new, payload=encode_payload(new.payload), idempotency_key=key)
     members = {field.name: getattr(whole, field.name) for field in fields(whole)}
     return {name: value for name, value in members.items() if value is not None}
-
-
-def prediction_path(prediction_id: str) -> str:
-    """The path of one task of the photo bot."""
-    return f"{PREDICTIONS}/{quote(prediction_id, safe='')}"

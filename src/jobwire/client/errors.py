@@ -22,14 +22,12 @@ Any other code is a plain ApiError with its `code` and `status`.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from jobwire.api import images, jobs
 from jobwire.job.errors import JobwireError
-
-if TYPE_CHECKING:
-    from jobwire.client.messages import Job
 
 
 class ClientError(JobwireError):
@@ -71,7 +69,7 @@ class TimedOut(ClientError):
 class JobFailed(ClientError):
     """The job ended in error."""
 
-    def __init__(self, job: "Job") -> None:
+    def __init__(self, job: jobs.Job) -> None:
         failure = job.failure
         super().__init__(failure.message or "the job failed", code=failure.code or "error")
         self.job = job
@@ -84,7 +82,7 @@ class JobCanceled(ClientError):
 
     code = "canceled"
 
-    def __init__(self, job: "Job") -> None:
+    def __init__(self, job: jobs.Job) -> None:
         super().__init__(f"job {job.job_id} was canceled")
         self.job = job
         self.partial = job.failure.partial
@@ -163,13 +161,13 @@ class Unavailable(ApiError):
 
 
 _BY_CODE: Final[Mapping[str, type[ApiError]]] = {
-    "already_finished": AlreadyFinished,
-    "upload_capacity": Unavailable,
-    "idempotency_mismatch": IdempotencyMismatch,
-    "image_not_found": NoSuchImage,
-    "job_not_found": NoSuchJob,
-    "queue_full": QueueFull,
-    "unknown_task": UnknownTask,
+    jobs.ALREADY_FINISHED.code: AlreadyFinished,
+    jobs.IDEMPOTENCY_MISMATCH.code: IdempotencyMismatch,
+    jobs.JOB_NOT_FOUND.code: NoSuchJob,
+    jobs.QUEUE_FULL.code: QueueFull,
+    jobs.UNKNOWN_TASK.code: UnknownTask,
+    images.IMAGE_NOT_FOUND.code: NoSuchImage,
+    images.UPLOAD_CAPACITY.code: Unavailable,
 }
 _BY_STATUS: Final[Mapping[int, type[ApiError]]] = {
     400: Invalid,

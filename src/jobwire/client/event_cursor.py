@@ -9,11 +9,11 @@ from typing import Final, Generic, TypeVar
 import msgspec
 from msgspec.structs import force_setattr
 
+from jobwire.api.jobs import ENDED, Hello
+from jobwire.api.queue_jobs import ENDED as QUEUE_ENDED
+from jobwire.api.queues import QueueHello
 from jobwire.client.errors import BadAnswer
-from jobwire.client.image_calls import ImageProgress
-from jobwire.client.messages import ENDED, Event, Hello
-from jobwire.client.queue_messages import ENDED as QUEUE_ENDED
-from jobwire.client.queue_messages import QueueEventInfo, QueueHello
+from jobwire.client.messages import Event, ImageProgress, QueueEventInfo
 from jobwire.client.sse import Frame, Parser
 
 E = TypeVar("E")
@@ -126,7 +126,7 @@ class QueueEventCursor(EventCursor[QueueEventInfo]):
             self._last_received = False
             return None
         if frame.event == "gap":
-            return QueueEventInfo(event="gap")
+            return QueueEventInfo(event="gap", job_id=None, ts=0, fields={})
         event = msgspec.json.decode(frame.data, type=QueueEventInfo)
         self.last_id = frame.id or self.last_id
         # Not `finished`: a job may be removed after it has completed.

@@ -1,23 +1,12 @@
-"""The methods of images as plans of requests and pauses, and their messages. Pure."""
+"""The methods of images as plans of requests and pauses. Pure."""
 
 import mimetypes
 import time
 from pathlib import Path
-from typing import Final, Literal
-from urllib.parse import quote
+from typing import Final
 
-from msgspec import Struct
-
-from jobwire.client.calls import (
-    ApiRequest,
-    ApiResponse,
-    Pause,
-    Plan,
-    delete,
-    fetch,
-    post,
-    with_query,
-)
+from jobwire.api import images as api
+from jobwire.client.calls import ApiRequest, ApiResponse, Pause, Plan, call
 from jobwire.client.errors import (
     ApiError,
     ClientError,
@@ -28,8 +17,6 @@ from jobwire.client.errors import (
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.job.ids import random_fraction
 
-IMAGES: Final = "/v1/images"
-IMAGE_TYPES: Final = ("image/jpeg", "image/png", "image/webp")
 _UPLOAD_S: Final = 300.0
 _POLL_S: Final = (0.1, 0.2, 0.5, 1.0)
 
@@ -37,85 +24,17 @@ _POLL_S: Final = (0.1, 0.2, 0.5, 1.0)
 class ImageFailed(ClientError):
     """The image failed; `code` is that of the image wire."""
 
-    def __init__(self, image: "Image") -> None:
-        failure = image.error or ImageError("INTERNAL", "the image failed")
+    def __init__(self, image: api.Image) -> None:
+        failure = image.error or api.ImageFailure("INTERNAL", "the image failed")
         super().__init__(failure.message, code=failure.code)
         self.image = image
-
-
-class ImageError(Struct, frozen=True):
-    """Why an image failed."""
-
-    code: str
-    message: str
-
-
-class Image(Struct, frozen=True, kw_only=True):
-    """One image."""
-
-    image_id: str
-    status: Literal["processing", "ready", "failed"]
-    filename: str = ""
-    created_at: str = ""
-    updated_at: str = ""
-    url: str | None = None
-    """Of the published photo, once it is ready; valid until `url_expires_at`."""
-    url_expires_at: str | None = None
-    content_type: str | None = None
-    file_size: int | None = None
-    sha256: str | None = None
-    width: int | None = None
-    height: int | None = None
-    original_width: int | None = None
-    original_height: int | None = None
-    error: ImageError | None = None
-    stage: str | None = None
-    """While it is processed, if it is known."""
-    progress: int | None = None
-
-
-class ImagePage(Struct, frozen=True):
-    """A page of images, newest first."""
-
-    images: list[Image]
-    cursor: str | None = None
-
-
-class ImageProgress(Struct, frozen=True):
-    """A state of an image, from its event stream."""
-
-    stage: str
-    progress: int
-    updated_at: str
-    error: str | None = None
-    event: str = ""
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the image is ready or has failed."""
-        return self.event in ("ready", "failed")
-
-
-class AnnouncedUpload(Struct, frozen=True):
-    """Where to send a photo."""
-
-    image_id: str
-    upload_url: str
-    token: str
-    expires_at: str
-    max_size: int = 0
-
-
-def image_path(image_id: str) -> str:
-    """The path of an image."""
-    return f"{IMAGES}/{quote(image_id, safe='')}"
 
 
 def content_type_of(name: str) -> str:
     """The type of a photo by the name of its file."""
     guessed = mimetypes.guess_type(name)[0]
     kind = "image/webp" if name.lower().endswith(".webp") else guessed
-    if kind not in IMAGE_TYPES:
+    if kind not in api.CONTENT_TYPES:
         raise Invalid(
             f"{Path(name).name}: send a JPEG, PNG or WebP photo, or give its content_type",
             code="unsupported_media_type",
@@ -127,9 +46,9 @@ def content_type_of(name: str) -> str:
 def put(budget: RetryBudget, body: bytes, content_type: str, filename: str) -> Plan[str]:
     """Announce and upload a photo; returns its id once it is accepted."""
     photo = {"content_type": content_type, "size": len(body), "filename": filename[:255]}
-    announced = yield from post(budget, IMAGES, AnnouncedUpload, photo)
+    announced = yield from call(budget, api.ANNOUNCE, body=photo)
     request = ApiRequest(
-        "PUT",
+        api.UPLOAD.method,
         announced.upload_url,
         body,
         {"Authorization": f"Bearer {announced.token}", "Content-Type": content_type},
@@ -154,17 +73,12 @@ def put(budget: RetryBudget, body: bytes, content_type: str, filename: str) -> P
         yield Pause(pause_s)
 
 
-def get(budget: RetryBudget, image_id: str) -> Plan[Image]:
-    """One image."""
-    return fetch(budget, image_path(image_id), Image)
-
-
-def wait(budget: RetryBudget, image_id: str, timeout_s: float | None) -> Plan[Image]:
+def wait(budget: RetryBudget, image_id: str, timeout_s: float | None) -> Plan[api.Image]:
     """The image once it is ready; raises ImageFailed or TimedOut."""
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     tries = 0
     while True:
-        image = yield from get(budget, image_id)
+        image = yield from call(budget, api.GET, image_id)
         if image.status == "ready":
             return image
         if image.status == "failed":
@@ -173,13 +87,3 @@ def wait(budget: RetryBudget, image_id: str, timeout_s: float | None) -> Plan[Im
             raise TimedOut(image_id, timeout_s, "image")
         yield Pause(_POLL_S[min(tries, len(_POLL_S) - 1)])
         tries += 1
-
-
-def list_images(budget: RetryBudget, limit: int | None, cursor: str | None) -> Plan[ImagePage]:
-    """A page of images."""
-    return fetch(budget, with_query(IMAGES, limit=limit, cursor=cursor), ImagePage)
-
-
-def delete_image(budget: RetryBudget, image_id: str) -> Plan[None]:
-    """Delete an image in all its versions."""
-    return delete(budget, image_path(image_id))

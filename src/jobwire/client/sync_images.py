@@ -4,10 +4,11 @@
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
+from jobwire.api import images
 from jobwire.client import image_calls, image_files
 from jobwire.client.event_cursor import ImageEventCursor
-from jobwire.client.image_calls import Image, ImagePage, ImageProgress
 from jobwire.client.image_files import PhotoSource
+from jobwire.client.messages import Image, ImagePage, ImageProgress
 
 if TYPE_CHECKING:
     from jobwire.client.sync import Client
@@ -33,7 +34,7 @@ class Images:
 
     def get(self, image_id: str) -> Image:
         """Return the image as it is now."""
-        return self._client.execute(image_calls.get, image_id)
+        return self._client.call(images.GET, image_id)
 
     def wait(self, image_id: str, timeout_s: float | None = None) -> Image:
         """Wait until the image is ready; raises ImageFailed or TimedOut."""
@@ -41,14 +42,13 @@ class Images:
 
     def list(self, *, limit: int | None = None, cursor: str | None = None) -> ImagePage:
         """Return a page of images, newest first; its `cursor` is for the next page."""
-        return self._client.execute(image_calls.list_images, limit, cursor)
+        return self._client.call(images.LIST, limit=limit, cursor=cursor)
 
     def delete(self, image_id: str) -> None:
         """Delete the image in all its versions; one that is being processed is canceled."""
-        self._client.execute(image_calls.delete_image, image_id)
+        self._client.call(images.DELETE, image_id)
 
     def events(self, image_id: str) -> Generator[ImageProgress]:
         """Yield the states of an image until it is ready or has failed, over any number of lost
         connections; a state that was seen is not repeated."""
-        path = f"{image_calls.image_path(image_id)}/events"
-        return self._client.follow(path, ImageEventCursor())
+        return self._client.follow(images.EVENTS.url(image_id), ImageEventCursor())

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from jobwire.api.fleet import UnavailableBody
+from jobwire.api.fleet import UnavailableSystem
 from jobwire.gateway.operator_view import OperatorView
 from jobwire.gateway.request import HttpRequest
 from jobwire.job.errors import BackendUnavailable
@@ -19,21 +19,21 @@ _TIMEOUT_S: Final = 3.0
 
 async def read_each(
     views: Sequence[OperatorView], read: Callable[[OperatorView], Awaitable[T]]
-) -> tuple[list[T], list[UnavailableBody]]:
+) -> tuple[list[T], list[UnavailableSystem]]:
     """The answers of the systems that answer, and the others by name."""
 
-    async def one(view: OperatorView) -> T | UnavailableBody:
+    async def one(view: OperatorView) -> T | UnavailableSystem:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 return await read(view)
         except BackendUnavailable as error:
-            return UnavailableBody(view.system, error.message)
+            return UnavailableSystem(view.system, error.message)
         except TimeoutError:
-            return UnavailableBody(view.system, f"no answer within {_TIMEOUT_S:g} s")
+            return UnavailableSystem(view.system, f"no answer within {_TIMEOUT_S:g} s")
 
     read_all = [await one(views[0])] if len(views) == 1 else await asyncio.gather(*map(one, views))
-    answers = [each for each in read_all if not isinstance(each, UnavailableBody)]
-    return answers, [each for each in read_all if isinstance(each, UnavailableBody)]
+    answers = [each for each in read_all if not isinstance(each, UnavailableSystem)]
+    return answers, [each for each in read_all if isinstance(each, UnavailableSystem)]
 
 
 def audience(request: HttpRequest) -> tuple[str, bool]:

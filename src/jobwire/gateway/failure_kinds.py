@@ -7,7 +7,7 @@ way.
 import re
 from typing import Final
 
-from jobwire.api.overview import FailureBody
+from jobwire.api.overview import FailureInfo
 from jobwire.gateway.operator_view import OperatorView
 
 HOUR_MS: Final = 3_600_000
@@ -51,9 +51,9 @@ class FailureKinds:
         kind = self._kinds.setdefault(key, _Kind(self._hours, at_ms, worker))
         kind.add(min(hour, self._hours - 1), at_ms, job_id, worker)
 
-    def bodies(self) -> list[FailureBody]:
+    def bodies(self) -> list[FailureInfo]:
         return [
-            FailureBody(
+            FailureInfo(
                 system=self._view.system,
                 name=name,
                 wire=self._view.wire,

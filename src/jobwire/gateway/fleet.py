@@ -31,7 +31,7 @@ def routes(views: Sequence[OperatorView]) -> list[Route]:
         _refuse_nothing(parts, unavailable)
         return api.Workers(_merged(worker for part in parts for worker in part), unavailable)
 
-    async def read_stats(request: HttpRequest, query: api.SystemFilter) -> api.StatsBody:
+    async def read_stats(request: HttpRequest, query: api.SystemFilter) -> api.Stats:
         chosen = _chosen(views, query)
         parts, unavailable = await read_each(chosen, lambda view: view.stats(request))
         _refuse_nothing(parts, unavailable)
@@ -68,14 +68,14 @@ def _chosen(views: Sequence[OperatorView], query: api.SystemFilter) -> Sequence[
     ]
 
 
-def _refuse_nothing(parts: Sequence[object], unavailable: Sequence[api.UnavailableBody]) -> None:
+def _refuse_nothing(parts: Sequence[object], unavailable: Sequence[api.UnavailableSystem]) -> None:
     """503 if no system answers: an empty answer would look like an idle fleet."""
     if unavailable and not parts:
         details = ", ".join(f"{each.system}: {each.detail}" for each in unavailable)
         raise Problem(UNAVAILABLE, details)
 
 
-def _merged(found: Iterator[api.WorkerBody]) -> list[api.WorkerBody]:
+def _merged(found: Iterator[api.WorkerInfo]) -> list[api.WorkerInfo]:
     """Each process once. A process that registered itself gets the jobs that another wire has seen
     it run; sockets that it opened on that wire are not workers of their own."""
     workers = list(found)
@@ -83,7 +83,7 @@ def _merged(found: Iterator[api.WorkerBody]) -> list[api.WorkerBody]:
     registered = {
         (served.wire, served.queue) for each in by_process.values() for served in each.serves
     }
-    merged: list[api.WorkerBody] = []
+    merged: list[api.WorkerInfo] = []
     for worker in workers:
         if worker.serves or not worker.ours:
             merged.append(worker)
@@ -101,10 +101,10 @@ def _merged(found: Iterator[api.WorkerBody]) -> list[api.WorkerBody]:
     return merged
 
 
-def _stats(found: Sequence[SystemStats], now_ms: int) -> api.StatsBody:
+def _stats(found: Sequence[SystemStats], now_ms: int) -> api.Stats:
     """The sum over all systems. Pure."""
     ages = [each.now.oldest_waiting_ms for each in found if each.now.oldest_waiting_ms is not None]
-    now = api.NowBody(
+    now = api.Now(
         sum(each.now.waiting for each in found),
         sum(each.now.delayed for each in found),
         sum(each.now.running for each in found),
@@ -116,12 +116,12 @@ def _stats(found: Sequence[SystemStats], now_ms: int) -> api.StatsBody:
     minutes = [[hour[at] for hour in counted] for at in range(MINUTES)]
     lines = [_line(first_ms + at * _MINUTE_MS, minute) for at, minute in enumerate(minutes)]
     hour = _line(first_ms, [each for minute in minutes for each in minute])
-    return api.StatsBody(now, hour, lines)
+    return api.Stats(now, hour, lines)
 
 
-def _line(start_ms: int, counts: Sequence[MinuteCounts]) -> api.MinuteLine:
+def _line(start_ms: int, counts: Sequence[MinuteCounts]) -> api.Minute:
     submitted = [each.submitted for each in counts if each.submitted is not None]
-    return api.MinuteLine(
+    return api.Minute(
         start_ts=start_ms,
         submitted=sum(submitted) if submitted else None,
         done=sum(each.done for each in counts),
@@ -133,5 +133,5 @@ def _line(start_ms: int, counts: Sequence[MinuteCounts]) -> api.MinuteLine:
     )
 
 
-def _quantiles(spans: Sequence[Mapping[int, int]]) -> api.QuantilesBody:
-    return api.QuantilesBody(*time_buckets.quantiles_ms(time_buckets.merged(spans), SHARES))
+def _quantiles(spans: Sequence[Mapping[int, int]]) -> api.Quantiles:
+    return api.Quantiles(*time_buckets.quantiles_ms(time_buckets.merged(spans), SHARES))

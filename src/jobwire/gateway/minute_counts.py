@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from jobwire.api.fleet import NowBody
+from jobwire.api.fleet import Now
 
 MINUTES: Final = 60
 """Of the last hour."""
@@ -25,5 +25,5 @@ class MinuteCounts(NamedTuple):
 class SystemStats(NamedTuple):
     """A system now, and the minutes of the last hour; the last one is incomplete."""
 
-    now: NowBody
+    now: Now
     minutes: Sequence[MinuteCounts]

@@ -4,8 +4,7 @@ Built once with the application, from the operations of its routes; the schemas 
 msgspec types.
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from inspect import cleandoc
 from typing import Final
 
@@ -16,7 +15,6 @@ from jobwire.gateway.operation_docs import REF, Json, described, types
 from jobwire.gateway.route import Route
 
 _DESCRIPTION: Final = "Background jobs with live progress. Whatever answers GET answers HEAD."
-_BODY_SUFFIX: Final = re.compile(rb'("(?:#/components/schemas/)?[A-Z]\w*)Body(?=")')
 # The gateway's own operations are listed after those of the systems.
 _LAST_TAGS: Final = ("fleet", "streams", "health")
 
@@ -25,7 +23,8 @@ def document(version: str, routes: Sequence[Route]) -> Json:
     """The whole document, ready to be encoded."""
     operations = [route.operation for route in routes]
     shown = [kind for each in operations for kind in types(each) if kind is not None]
-    found, schemas = _published(*msgspec.json.schema_components(shown, ref_template=REF))
+    found, schemas = msgspec.json.schema_components(shown, ref_template=REF)
+    _tidy(schemas)
     schema_of = {id(kind): schema for kind, schema in zip(shown, found, strict=True)}
     paths: Json = {}
     for each in operations:
@@ -60,20 +59,14 @@ def _tags(paths: Json) -> list[str]:
     return sorted(found, key=lambda tag: _LAST_TAGS.index(tag) if tag in _LAST_TAGS else -1)
 
 
-def _published(schemas: Iterable[Json], more: Mapping[str, Json]) -> tuple[list[Json], Json]:
-    """The same schemas under their published names: `JobBody` is published as `Job`."""
-    # msgspec names two types of one name by their modules, and a dictionary keeps the later one of
-    # `Job` and `JobBody`.
-    published = [name.rpartition(".")[2].removesuffix("Body") for name in more]
-    for name in published:
-        if published.count(name) > 1:
-            raise ValueError(f"{name}: two types are published under this name")
-    for schema in more.values():
+def _tidy(schemas: Mapping[str, Json]) -> None:
+    for name, schema in schemas.items():
+        if "." in name:  # msgspec names two types of one name by their modules
+            published = name.rpartition(".")[2]
+            raise ValueError(f"{published}: two types are published under this name")
         if "description" in schema:
             schema["description"] = cleandoc(schema["description"])
         _drop_hidden_defaults(schema)
-    text = _BODY_SUFFIX.sub(rb"\1", msgspec.json.encode((list(schemas), more)))
-    return msgspec.json.decode(text, type=tuple[list[Json], Json])
 
 
 def _drop_hidden_defaults(schema: Json) -> None:

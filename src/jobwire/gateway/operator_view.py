@@ -7,8 +7,8 @@ systems. A dashboard keeps no memory of its own: everything is read from the sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
-from jobwire.api.fleet import NowBody, QuantilesBody, WorkerBody
-from jobwire.api.overview import FailureBody, FoundBody, SystemRowBody
+from jobwire.api.fleet import Now, Quantiles, WorkerInfo
+from jobwire.api.overview import FailureInfo, FoundJob, SystemRow
 from jobwire.gateway.minute_counts import MINUTES, MinuteCounts, SystemStats
 from jobwire.gateway.request import HttpRequest
 from jobwire.job import time_buckets
@@ -21,14 +21,14 @@ QUIET_HOUR: Final[Sequence[MinuteCounts]] = (MinuteCounts(),) * MINUTES
 class RowPart(NamedTuple):
     """The rows of one system, and how many further ones it has."""
 
-    rows: Sequence[SystemRowBody]
+    rows: Sequence[SystemRow]
     left_out: int = 0
 
 
 class FailurePart(NamedTuple):
     """The kinds of one system: those of the `scanned` newest of `total` failed jobs."""
 
-    kinds: Sequence[FailureBody]
+    kinds: Sequence[FailureInfo]
     scanned: int
     total: int
 
@@ -36,7 +36,7 @@ class FailurePart(NamedTuple):
 class SearchPart(NamedTuple):
     """What one system has found, and how far it has looked."""
 
-    found: Sequence[FoundBody]
+    found: Sequence[FoundJob]
     scanned: int
     total: int
 
@@ -59,7 +59,7 @@ class OperatorView(Protocol):
 
     async def search(self, request: HttpRequest, text: str) -> SearchPart: ...
 
-    async def workers(self, request: HttpRequest) -> Sequence[WorkerBody]: ...
+    async def workers(self, request: HttpRequest) -> Sequence[WorkerInfo]: ...
 
     async def stats(self, request: HttpRequest) -> Sequence[SystemStats]: ...
 
@@ -97,19 +97,19 @@ _QUIET: Final = HourTotals(QUIET_HOUR)
 def row_body(
     view: OperatorView,
     name: str,
-    now: NowBody,
+    now: Now,
     minutes: Sequence[MinuteCounts] | HourTotals = QUIET_HOUR,
     *,
     workers: int | None = None,
     slots: int | None = None,
     heartbeat_age_ms: int | None = None,
     paused: bool = False,
-) -> SystemRowBody:
+) -> SystemRow:
     """The row of a system or a queue, from its counts."""
     if minutes is QUIET_HOUR:
         minutes = _QUIET
     hour = minutes if isinstance(minutes, HourTotals) else HourTotals(minutes)
-    return SystemRowBody(
+    return SystemRow(
         system=view.system,
         name=name,
         wire=view.wire,
@@ -127,5 +127,5 @@ def row_body(
         canceled=hour.canceled,
         ended_by_minute=hour.ended,
         failed_by_minute=hour.failed,
-        duration_ms=QuantilesBody(*time_buckets.quantiles_ms(hour.duration, SHARES)),
+        duration_ms=Quantiles(*time_buckets.quantiles_ms(hour.duration, SHARES)),
     )

@@ -26,7 +26,7 @@ def routes(views: Sequence[OperatorView]) -> list[Route]:
         parts, unavailable = await read_each(views, lambda view: view.rows(request))
         rows = [row for part in parts for row in part.rows]
         left_out = sum(part.left_out for part in parts)
-        return reply(api.OverviewBody(rows, unavailable, left_out))
+        return reply(api.Overview(rows, unavailable, left_out))
 
     async def overview(request: HttpRequest) -> Reply:
         """Every open page asks for it every two seconds."""

@@ -35,20 +35,20 @@ def page_feature(loaded: Loaded, backends: Backends) -> Feature:
 
 
 def _operator_routes(loaded: Loaded, backends: Backends) -> list[Route]:
-    settings = api.SettingsBody([api.Setting(*each) for each in loaded.shown()])
-    found: CachedValue[api.BackendsBody] = CachedValue(_FRESH_S)
+    settings = api.SettingList([api.Setting(*each) for each in loaded.shown()])
+    found: CachedValue[api.BackendFindings] = CachedValue(_FRESH_S)
 
-    async def examine() -> api.BackendsBody:
+    async def examine() -> api.BackendFindings:
         findings = [
-            api.FindingBody(each.check, each.verdict, each.found, each.why, each.fix)
+            api.BackendFinding(each.check, each.verdict, each.found, each.why, each.fix)
             for each in await _examine(backends)
         ]
-        return api.BackendsBody(int(time.time() * 1000), findings)
+        return api.BackendFindings(int(time.time() * 1000), findings)
 
-    async def read_settings(_request: HttpRequest) -> api.SettingsBody:
+    async def read_settings(_request: HttpRequest) -> api.SettingList:
         return settings
 
-    async def read_backends(_request: HttpRequest) -> api.BackendsBody:
+    async def read_backends(_request: HttpRequest) -> api.BackendFindings:
         return await found.get(examine)
 
     return [serve(api.SETTINGS, read_settings), serve(api.BACKENDS, read_backends)]

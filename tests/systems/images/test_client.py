@@ -23,7 +23,9 @@ def test_a_photo_is_put_followed_read_and_deleted(site: ImageSite, tmp_path: Pat
         assert [state.progress for state in states] == sorted(state.progress for state in states)
         image = client.images.wait(image_id, timeout_s=30)
         assert (image.filename, image.width, image.height) == ("photo.jpg", 160, 120)
-        assert client.images.list(limit=1).images[0].image_id == image_id
+        page = client.images.list(limit=1)
+        assert page.images[0].image_id == image_id
+        assert page.max_size > 0
         client.images.delete(image_id)
         with pytest.raises(NoSuchImage):
             client.images.get(image_id)

@@ -35,5 +35,5 @@ def test_the_problems_of_the_api_are_the_refusals_of_the_wire() -> None:
 def test_an_event_has_the_members_that_the_api_documents() -> None:
     event = QueueEvent("5-0", ["event", "progress", "jobId", "17", "data", "25"])
     members: dict[str, object] = msgspec.json.decode(event.body)
-    assert tuple(members) == queues.QueueEventBody.__struct_fields__
+    assert tuple(members) == queues.QueueEventData.__struct_fields__
     assert members == {"event": "progress", "job_id": "17", "ts": 5, "fields": {"data": 25}}

@@ -50,6 +50,8 @@ def test_b12_the_client_works_with_a_queue(served: ServedQueues) -> None:
         assert queue.logs("mine").lines == ["half of it"]
         assert queue.retry("mine").id == "mine"
         queue.wait("mine", 30)
+        assert queue.status().failed.total == 0
+        assert SERVED in [each.name for each in client.bullmq_queues()]
 
         idle = client.queue("idle")
         ids = [each.id for each in idle.add_many([{"name": "a"}, {"name": "b"}])]

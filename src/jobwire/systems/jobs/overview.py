@@ -19,7 +19,7 @@ _PER_QUEUE: Final = 4
 _PER_WORKER: Final = 4
 
 
-class Overview(NamedTuple):
+class JobsOverview(NamedTuple):
     """All queues together, now and in the last hour."""
 
     waiting: int
@@ -41,7 +41,7 @@ class OverviewReader:
         self._registry = registry
         self._hour = LastHour(connection, keys)
 
-    async def read(self, names: Sequence[str]) -> Overview:
+    async def read(self, names: Sequence[str]) -> JobsOverview:
         """The named queues; BackendUnavailable if the server does not answer."""
         call = self._connection.run(_SCRIPT, (self._keys.queue,), (MINUTES - 1, *names))
         (reply,) = await collect([call])
@@ -52,7 +52,7 @@ class OverviewReader:
         waiting, ages_ms = queues[::_PER_QUEUE], queues[2::_PER_QUEUE]
         paused = [flag for jobs, flag in zip(waiting, queues[3::_PER_QUEUE], strict=True) if jobs]
         oldest_ms = max(ages_ms, default=-1)
-        return Overview(
+        return JobsOverview(
             waiting=sum(waiting),
             delayed=delayed,
             running=sum(queues[1::_PER_QUEUE]),

@@ -24,7 +24,7 @@ CUSTOM: Final = "custom"
 
 
 class _Body(msgspec.Struct, frozen=True):
-    """The `data:` of a server-sent event: `QueueEventBody` in `api/queues.py`."""
+    """The `data:` of a server-sent event: `QueueEventData` in `api/queues.py`."""
 
     event: str
     job_id: str | None

@@ -90,11 +90,11 @@ class ImageRoutes:
             image_id=image_id,
             upload_url=self._upload_base(request) + api.UPLOAD.url(image_id),
             token=token,
-            expires_at=expires_at,
+            expires_at=format_time(expires_at),
             max_size=max_size,
         )
 
-    async def list(self, request: HttpRequest, query: api.ImageFilter) -> api.ImageList:
+    async def list(self, request: HttpRequest, query: api.ImageFilter) -> api.ImagePage:
         """A page of images."""
         tenant = request.principal.tenant
         records = await self._records.page(
@@ -104,13 +104,13 @@ class ImageRoutes:
         )
         page = records[: query.limit]
         more = len(records) > query.limit
-        return api.ImageList(
+        return api.ImagePage(
             images=[await self._info(record) for record in page],
             cursor=_cursor(page[-1]) if more else None,
             max_size=self._limits.max_size,
         )
 
-    async def get(self, request: HttpRequest, image_id: str) -> api.ImageInfo:
+    async def get(self, request: HttpRequest, image_id: str) -> api.Image:
         """One image."""
         return await self._info(await self.find(image_id, request))
 
@@ -147,7 +147,7 @@ class ImageRoutes:
             raise Problem(api.IMAGE_NOT_FOUND)
         return record
 
-    async def _info(self, record: ImageRecord) -> api.ImageInfo:
+    async def _info(self, record: ImageRecord) -> api.Image:
         status, failure, state = "processing", None, None
         url = url_expires_at = None
         if record.status is RecordStatus.FAILED:
@@ -156,15 +156,15 @@ class ImageRoutes:
         elif record.status is RecordStatus.READY:
             status = "ready"
             url = await self._bucket.presign(record.storage_key, self._limits.url_life)
-            url_expires_at = now_utc() + self._limits.url_life
+            url_expires_at = format_time(now_utc() + self._limits.url_life)
         elif record.status is RecordStatus.OPEN:
             state = await self._state(record.image_id)
-        return api.ImageInfo(
+        return api.Image(
             image_id=record.image_id,
             status=status,
             filename=record.filename,
-            created_at=record.created_at,
-            updated_at=record.updated_at,
+            created_at=format_time(record.created_at),
+            updated_at=format_time(record.updated_at),
             url=url,
             url_expires_at=url_expires_at,
             content_type=record.content_type,

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple, cast
 
-from jobwire.api.fleet import NowBody, WorkerBody
+from jobwire.api.fleet import Now, WorkerInfo
 from jobwire.gateway import tenants
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.failure_kinds import FailureKinds
 from jobwire.gateway.minute_counts import MINUTES, MinuteCounts, SystemStats
 from jobwire.gateway.operator_view import (
     FailurePart,
-    FoundBody,
+    FoundJob,
     RowPart,
     SearchPart,
     row_body,
@@ -103,7 +103,7 @@ class ImagesView:
         stats = SystemStats(open_now, _minutes(counts, first))
         return _Reading(stats, RowPart([row_body(self, SYSTEM, *stats)]))
 
-    async def _open_now(self, oldest: Sequence[ImageRecord], total: int, now: datetime) -> NowBody:
+    async def _open_now(self, oldest: Sequence[ImageRecord], total: int, now: datetime) -> Now:
         call, keys = self._connection.call, self._keys
         stages = [call("HGET", keys.status(each.image_id), StatusField.STAGE) for each in oldest]
         claims = [call("EXISTS", keys.upload(each.image_id)) for each in oldest]
@@ -120,7 +120,7 @@ class ImagesView:
         ]
         waiting = [record for record, stage in uploading if stage in (None, Stage.QUEUED)]
         age = now - waiting[0].created_at if waiting else None
-        return NowBody(
+        return Now(
             len(waiting) + total - len(oldest),
             len(oldest) - len(uploading),
             len(uploading) - len(waiting),
@@ -168,7 +168,7 @@ class ImagesView:
     async def workers(
         self,
         request: HttpRequest,  # noqa: ARG002 - all see the workers, as those of jobs
-    ) -> Sequence[WorkerBody]:
+    ) -> Sequence[WorkerInfo]:
         """The processes that read results: without them no image becomes ready. The processes of
         the photo pipeline do not register themselves."""
         try:
@@ -179,7 +179,7 @@ class ImagesView:
             return []  # there is no stream yet
         except ValkeyError as error:
             raise _away(error) from error
-        by_process: dict[tuple[str, str], WorkerBody] = {}
+        by_process: dict[tuple[str, str], WorkerInfo] = {}
         for consumer in cast("list[Mapping[str, str | int]]", reply):
             named = _CONSUMER.fullmatch(str(consumer["name"]))
             if named is None:
@@ -191,8 +191,8 @@ class ImagesView:
                 by_process[host, pid] = self._worker(host, int(pid), idle_ms)
         return list(by_process.values())
 
-    def _worker(self, host: str, pid: int, idle_ms: int) -> WorkerBody:
-        return WorkerBody(
+    def _worker(self, host: str, pid: int, idle_ms: int) -> WorkerInfo:
+        return WorkerInfo(
             name=f"{host}-{pid}",
             system=SYSTEM,
             wire=self.wire,
@@ -204,8 +204,8 @@ class ImagesView:
             queues=[self._keys.result],
         )
 
-    def _found(self, record: ImageRecord) -> FoundBody:
-        return FoundBody(
+    def _found(self, record: ImageRecord) -> FoundJob:
+        return FoundJob(
             system=SYSTEM,
             name=SYSTEM,
             wire=self.wire,

@@ -19,7 +19,7 @@ _HIDDEN: Final[Any] = UNSET
 """The value of a member that is left out of the response."""
 
 
-class _Job(api.JobBody, frozen=True, kw_only=True):
+class _Job(api.Job, frozen=True, kw_only=True):
     """Without an exception by default: a call with more arguments than `new_job` has is slower."""
 
     exception_type: str | None = _HIDDEN
@@ -27,7 +27,7 @@ class _Job(api.JobBody, frozen=True, kw_only=True):
     traceback: str | None = _HIDDEN
 
 
-def job(record: Record) -> api.JobBody:
+def job(record: Record) -> api.Job:
     """A job for the response; invalid JSON of other programs is shown as text."""
     return _Job(
         job_id=readable(record.job_id),
@@ -57,7 +57,7 @@ def job(record: Record) -> api.JobBody:
     )
 
 
-def new_job(job_request: JobRequest, made: Submitted, ttl_s: int) -> api.JobBody:
+def new_job(job_request: JobRequest, made: Submitted, ttl_s: int) -> api.Job:
     """A job that was just submitted."""
     return _Job(
         job_id=made.job_id,
@@ -77,23 +77,23 @@ def new_job(job_request: JobRequest, made: Submitted, ttl_s: int) -> api.JobBody
     )
 
 
-def without_content(job: api.JobBody) -> api.JobBody:
+def without_content(job: api.Job) -> api.Job:
     """The job for a key without the scope `read`: no data of caller or handler."""
     return structs.replace(
         without_exception(job), payload=UNSET, result=UNSET, error=UNSET, progress=UNSET
     )
 
 
-def without_exception(job: api.JobBody) -> api.JobBody:
+def without_exception(job: api.Job) -> api.Job:
     """The job for a key without the scope `admin`: an exception may quote secrets (J-55)."""
     if job.traceback is _HIDDEN and job.exception_type is _HIDDEN:
         return job
     return structs.replace(job, exception_type=UNSET, exception_message=UNSET, traceback=UNSET)
 
 
-def line(record: Record) -> api.JobLineBody:
+def line(record: Record) -> api.JobLine:
     """A job for a list."""
-    return api.JobLineBody(
+    return api.JobLine(
         job_id=readable(record.job_id),
         task=readable(record.task),
         status=record.status.value,

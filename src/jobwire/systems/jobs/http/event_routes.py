@@ -57,7 +57,7 @@ class EventRoutes:
             lambda stream: self._follower.watch(
                 job_id, EventWriter(stream, _ENCODERS[query.data]), after, finished=finished
             ),
-            hello=api.HelloBody(job_id, state.status.value),
+            hello=api.Hello(job_id, state.status.value),
             gap=("job_id", job_id),
         )
 

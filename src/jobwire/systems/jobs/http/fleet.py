@@ -27,13 +27,13 @@ def routes(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) 
 
     async def list_tasks(_request: HttpRequest) -> api.Tasks:
         listed = [
-            api.TaskBody(info.name, live, queue, _raw(info.schema_json), _raw(info.example_json))
+            api.TaskInfo(info.name, live, queue, _raw(info.schema_json), _raw(info.example_json))
             for info, live, queue in await registry.tasks()
         ]
         return api.Tasks(listed)
 
     async def list_crons(_request: HttpRequest) -> api.Crons:
-        return api.Crons([api.CronBody(*each) for each in await cron_list(connection, keys)])
+        return api.Crons([api.CronInfo(*each) for each in await cron_list(connection, keys)])
 
     async def read_scale(_request: HttpRequest, query: api.ScaleFilter) -> api.Scale:
         found = await depth(connection, keys, await registry.queue_names())

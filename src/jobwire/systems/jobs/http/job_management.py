@@ -40,7 +40,7 @@ class JobManagement:
             serve(api.RETRY, self.retry),
         ]
 
-    async def list(self, request: HttpRequest, query: api.JobFilter) -> api.JobList:
+    async def list(self, request: HttpRequest, query: api.JobFilter) -> api.JobPage:
         """A page of jobs."""
         status, delayed = query.status, query.delayed
         if delayed is not None and status is None:
@@ -54,7 +54,7 @@ class JobManagement:
         owner = request_parser.listed_tenant(request, query.tenant)
         page = await self._queue.page(owner, query.limit, selection, cursor=query.cursor or "")
         lines = [answers.line(record) for record in page.records]
-        return api.JobList(lines, page.scanned, page.total, page.cursor or None)
+        return api.JobPage(lines, page.scanned, page.total, page.cursor or None)
 
     async def cancel(self, request: HttpRequest, id_: str) -> Reply:
         """Cancel a job, or ask its worker to."""
@@ -68,7 +68,7 @@ class JobManagement:
         if answer is CancelOutcome.FINISHED:
             raise Problem(api.ALREADY_FINISHED)
         status, outcome = _OUTCOMES[answer]
-        return reply(api.CancelAnswerBody(job_id, outcome), status)
+        return reply(api.CancelAnswer(job_id, outcome), status)
 
     async def retry(self, request: HttpRequest, id_: str) -> Reply:
         """Submit a new job with the same task, payload and options; the old job is unchanged."""

@@ -84,7 +84,7 @@ class JobRoutes:
 
     # Submitting
 
-    async def submit(self, request: HttpRequest, body: api.JobRequestBody) -> Reply:
+    async def submit(self, request: HttpRequest, body: api.SubmitRequest) -> Reply:
         job_request = request_parser.job_request(request, body)
         # The common case, kept short: each check awaits only if it has to ask the server.
         self._rate.spend(request.principal.key)
@@ -199,7 +199,7 @@ class JobRoutes:
         self,
         request: HttpRequest,
         job_id: JobId,
-        job: api.JobBody,
+        job: api.Job,
         status: int,
         headers: Headers = (),
     ) -> Reply:
@@ -222,7 +222,7 @@ class JobRoutes:
         except BackendUnavailable:
             return None  # the job was submitted: the response must not be an error
 
-    def _new(self, job_request: JobRequest, made: Submitted) -> api.JobBody:
+    def _new(self, job_request: JobRequest, made: Submitted) -> api.Job:
         return answers.new_job(
             job_request, made, job_request.ttl_s or self._queue.settings.job_ttl_s
         )
@@ -259,7 +259,7 @@ class JobRoutes:
             if isinstance(job_request, JobRequest) and job_request.task not in unknown
         ]
         answers = iter(self._queue.submit_many_checked(good))
-        results: list[api.BatchResultBody] = []
+        results: list[api.BatchResult] = []
         for job_request in items:
             if isinstance(job_request, Problem):
                 results.append(_refused(job_request, request))
@@ -267,7 +267,7 @@ class JobRoutes:
                 results.append(_refused(self._unknown(job_request.task), request))
             else:
                 results.append(await _result(next(answers), request))
-        return Reply(_encode(api.BatchAnswerBody(results)))
+        return Reply(_encode(api.BatchAnswer(results)))
 
     # Reading
 
@@ -292,7 +292,7 @@ class JobRoutes:
         return record
 
 
-def _visible(request: HttpRequest, job: api.JobBody) -> api.JobBody:
+def _visible(request: HttpRequest, job: api.Job) -> api.Job:
     """The job, without what the caller may not read."""
     if not tenants.sees_content(request):
         return answers.without_content(job)
@@ -306,19 +306,19 @@ def _refusal(answer: Mismatch | Full) -> Problem:
     return Problem(api.QUEUE_FULL, detail, headers=retry_after(FULL_RETRY_S))
 
 
-async def _result(pending: Awaitable[SubmitAnswer], request: HttpRequest) -> api.BatchResultBody:
+async def _result(pending: Awaitable[SubmitAnswer], request: HttpRequest) -> api.BatchResult:
     """The result of one item of a batch."""
     try:
         answer = await pending
     except BackendUnavailable as error:
         return _refused(Problem(UNAVAILABLE, error.message), request)
     if isinstance(answer, Submitted):
-        return api.BatchResultBody(202, answer.job_id)
+        return api.BatchResult(202, answer.job_id)
     if isinstance(answer, Already):
-        return api.BatchResultBody(200, answer.job_id, replayed=True)
+        return api.BatchResult(200, answer.job_id, replayed=True)
     return _refused(_refusal(answer), request)
 
 
-def _refused(problem: Problem, request: HttpRequest) -> api.BatchResultBody:
+def _refused(problem: Problem, request: HttpRequest) -> api.BatchResult:
     document = msgspec.Raw(problem.body(request.request_id.decode()))
-    return api.BatchResultBody(problem.kind.status, problem=document)
+    return api.BatchResult(problem.kind.status, problem=document)

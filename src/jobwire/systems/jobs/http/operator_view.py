@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from jobwire.api.fleet import (
-    MissingRequirementBody,
-    NowBody,
-    ServedQueueBody,
-    SlotBody,
-    WorkerBody,
+    MissingRequirementInfo,
+    Now,
+    ServedQueueInfo,
+    WorkerInfo,
+    WorkerSlot,
 )
-from jobwire.api.overview import FailureBody, FoundBody
+from jobwire.api.overview import FailureInfo, FoundJob
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.minute_counts import MinuteCounts, SystemStats
 from jobwire.gateway.operator_view import FailurePart, HourTotals, RowPart, SearchPart, row_body
@@ -27,7 +27,7 @@ from jobwire.systems.jobs.contract import Counter, Status
 from jobwire.systems.jobs.depth import Depth, depth
 from jobwire.systems.jobs.failures import failures
 from jobwire.systems.jobs.http import request_parser
-from jobwire.systems.jobs.overview import Overview, OverviewReader
+from jobwire.systems.jobs.overview import JobsOverview, OverviewReader
 from jobwire.systems.jobs.queue import Selection, StreamsQueue
 from jobwire.systems.jobs.registry import RegisteredWorker, RunningJob, WorkerRegistry
 from jobwire.systems.jobs.stats import LastHour, MinuteStats
@@ -91,13 +91,13 @@ class StreamsView:
         minutes = await self._hour.read()
         return [SystemStats(_now(now), [_counts(minute) for minute in minutes])]
 
-    async def workers(self, request: HttpRequest) -> Sequence[WorkerBody]:
+    async def workers(self, request: HttpRequest) -> Sequence[WorkerInfo]:
         return [_worker(worker, request) for worker in await self._registry.workers()]
 
     async def failures(self, request: HttpRequest, hours: int, tenant: str | None) -> FailurePart:
         owner = request_parser.listed_tenant(request, tenant)
         kinds = [
-            FailureBody(
+            FailureInfo(
                 system=SYSTEM,
                 name=SYSTEM,
                 wire=WIRE,
@@ -142,8 +142,8 @@ class StreamsView:
         return found
 
 
-def _now(now: Depth | Overview) -> NowBody:
-    return NowBody(now.waiting, now.delayed, now.running, now.oldest_waiting_ms)
+def _now(now: Depth | JobsOverview) -> Now:
+    return Now(now.waiting, now.delayed, now.running, now.oldest_waiting_ms)
 
 
 def _counts(minute: MinuteStats) -> MinuteCounts:
@@ -159,8 +159,8 @@ def _counts(minute: MinuteStats) -> MinuteCounts:
     )
 
 
-def _worker(seen: RegisteredWorker, request: HttpRequest) -> WorkerBody:
-    return WorkerBody(
+def _worker(seen: RegisteredWorker, request: HttpRequest) -> WorkerInfo:
+    return WorkerInfo(
         name=seen.name,
         system=SYSTEM,
         wire=WIRE,
@@ -170,23 +170,23 @@ def _worker(seen: RegisteredWorker, request: HttpRequest) -> WorkerBody:
         version=seen.version or None,
         slots=seen.slots,
         handlers=list(seen.tasks),
-        serves=[ServedQueueBody(wire, queue, list(tasks)) for wire, queue, tasks in seen.serves],
+        serves=[ServedQueueInfo(wire, queue, list(tasks)) for wire, queue, tasks in seen.serves],
         started_ts=seen.started_ms,
         heartbeat_age_ms=seen.heartbeat_age_ms,
         running=[_slot(job, request) for job in seen.running],
-        lacks=[MissingRequirementBody(*missing) for missing in seen.missing_requirements],
+        lacks=[MissingRequirementInfo(*missing) for missing in seen.missing_requirements],
         queues=list(seen.queues),
     )
 
 
-def _slot(job: RunningJob, request: HttpRequest) -> SlotBody:
+def _slot(job: RunningJob, request: HttpRequest) -> WorkerSlot:
     if not request_parser.may_see(request, job.tenant):
-        return SlotBody(None, None, job.since_ms)
-    return SlotBody(job.job_id, job.task, job.since_ms)
+        return WorkerSlot(None, None, job.since_ms)
+    return WorkerSlot(job.job_id, job.task, job.since_ms)
 
 
-def _found(record: Record) -> FoundBody:
-    return FoundBody(
+def _found(record: Record) -> FoundJob:
+    return FoundJob(
         system=SYSTEM,
         name=SYSTEM,
         wire=WIRE,

@@ -54,7 +54,7 @@ class QueueRoutes:
         now = await depth(self._connection, self._keys, names)
         workers = [worker for worker in await self._registry.workers() if worker.ours]
         listed = [
-            api.JobQueueBody(
+            api.JobQueueInfo(
                 name=queue.name,
                 paused=queue.name in paused,
                 waiting=queue.waiting,
@@ -66,25 +66,25 @@ class QueueRoutes:
         ]
         return api.JobQueues(listed)
 
-    async def pause(self, request: HttpRequest, queue: str) -> api.PauseAnswerBody:
+    async def pause(self, request: HttpRequest, queue: str) -> api.PauseAnswer:
         self._check_all_tenants(request)
         if not _is_name(queue) or not await self._admin.pause(queue):
             raise Problem(api.QUEUE_NOT_FOUND)
         warning = _FOREIGN if queue == DEFAULT_QUEUE else None
-        return api.PauseAnswerBody(queue, True, warning)
+        return api.PauseAnswer(queue, True, warning)
 
-    async def resume(self, request: HttpRequest, queue: str) -> api.PauseAnswerBody:
+    async def resume(self, request: HttpRequest, queue: str) -> api.PauseAnswer:
         self._check_all_tenants(request)
         if not _is_name(queue) or not await self._admin.resume(queue):
             raise Problem(api.QUEUE_NOT_FOUND)
-        return api.PauseAnswerBody(queue, False, None)
+        return api.PauseAnswer(queue, False, None)
 
-    async def purge(self, request: HttpRequest, queue: str) -> api.PurgeAnswerBody:
+    async def purge(self, request: HttpRequest, queue: str) -> api.PurgeAnswer:
         owner = "" if self._is_for_all(request) else tenants.own_tenant(request)
         canceled = await self._admin.purge(queue, owner) if _is_name(queue) else None
         if canceled is None:
             raise Problem(api.QUEUE_NOT_FOUND)
-        return api.PurgeAnswerBody(queue, canceled)
+        return api.PurgeAnswer(queue, canceled)
 
     def _is_for_all(self, request: HttpRequest) -> bool:
         return not self._several_tenants or request.principal.tenant == ALL_TENANTS

@@ -88,7 +88,7 @@ def traceparent(request: HttpRequest) -> str:
     return given.decode("ascii")
 
 
-def job_request(request: HttpRequest, parsed: api.JobRequestBody) -> JobRequest:
+def job_request(request: HttpRequest, parsed: api.SubmitRequest) -> JobRequest:
     """The job request of the parsed body; its task is not checked here."""
     body = request.content
     key = idempotency_key(request)
@@ -133,7 +133,7 @@ def _checked_key(given: bytes) -> str:
 
 
 def _checked(
-    parsed: api.JobRequestBody, whole: bytes, key: str, mark: str, owner: str, trace: str
+    parsed: api.SubmitRequest, whole: bytes, key: str, mark: str, owner: str, trace: str
 ) -> JobRequest:
     inner = bytes(parsed.payload)
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from jobwire.api import jobs as api
-from jobwire.api.wire import WireBody, WireEntryBody, WireKeyBody, WirePendingBody
+from jobwire.api.wire import WireEntry, WireJob, WireKey, WirePending
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
@@ -29,7 +29,7 @@ _EVENTS: Final = 50
 def route(connection: Connection, keys: StreamsKeys) -> Route:
     """The route."""
 
-    async def read_wire(request: HttpRequest, id_: str) -> WireBody:
+    async def read_wire(request: HttpRequest, id_: str) -> WireJob:
         job_id = request_parser.job_id(id_)
         job = keys.job(job_id)
         reply, ttl = await collect([connection.call("HGETALL", job), connection.call("PTTL", job)])
@@ -38,16 +38,16 @@ def route(connection: Connection, keys: StreamsKeys) -> Route:
         if not fields or not request_parser.may_see(request, tenant):
             raise Problem(api.JOB_NOT_FOUND)
         now_ms, others = await _other_keys(connection, keys, job_id, fields)
-        return WireBody(job_id, WIRE, now_ms, [_hash(job, job_id, fields, ttl), *others])
+        return WireJob(job_id, WIRE, now_ms, [_hash(job, job_id, fields, ttl), *others])
 
     return serve(api.WIRE, read_wire)
 
 
-def _hash(key: str, job_id: JobId, fields: Mapping[str, str], ttl: Reply) -> WireKeyBody:
+def _hash(key: str, job_id: JobId, fields: Mapping[str, str], ttl: Reply) -> WireKey:
     # The contract's fields in the contract's order, then ours.
     names = [*(name.value for name in Field if name in fields)]
     names += [name for name in fields if name not in _CONTRACT]
-    return WireKeyBody(
+    return WireKey(
         key=key,
         type="hash",
         ttl_ms=_ttl_ms(ttl),
@@ -63,7 +63,7 @@ def _hash(key: str, job_id: JobId, fields: Mapping[str, str], ttl: Reply) -> Wir
 
 async def _other_keys(
     connection: Connection, keys: StreamsKeys, job_id: JobId, fields: Mapping[str, str]
-) -> tuple[int, list[WireKeyBody]]:
+) -> tuple[int, list[WireKey]]:
     """The server's time, and the other keys that the job has, those of the contract first."""
     events, entry = keys.events(job_id), fields.get(Extra.ENTRY_ID, "") or "0-0"
     named = fields.get(Extra.QUEUE, "")
@@ -102,7 +102,7 @@ async def _other_keys(
     )
     event_count = cast("int | None", count) or 0
     found = [
-        WireKeyBody(
+        WireKey(
             key=events,
             type="stream",
             ttl_ms=_ttl_ms(events_ttl),
@@ -117,7 +117,7 @@ async def _other_keys(
         lease = _pending(pending)
         command = ["XRANGE", queue] if lease is None else ["XPENDING", queue, contract.GROUP]
         found.append(
-            WireKeyBody(
+            WireKey(
                 key=queue,
                 type="stream",
                 ttl_ms=None,
@@ -136,7 +136,7 @@ async def _other_keys(
     if idempotency:
         text = readable(cast("str | None", value) or "")
         found.append(
-            WireKeyBody(
+            WireKey(
                 key=readable(idempotency),
                 type="string",
                 ttl_ms=_ttl_ms(ttl),
@@ -154,10 +154,10 @@ def _ttl_ms(reply: Reply) -> int | None:
     return None if left is None or left < 0 else left
 
 
-def _entries(reply: Reply) -> list[WireEntryBody]:
+def _entries(reply: Reply) -> list[WireEntry]:
     rows = cast("list[tuple[str, list[str]]] | None", reply) or []
     return [
-        WireEntryBody(
+        WireEntry(
             entry_id,
             [cut(readable(name), readable(value)) for name, value in pairs(flat).items()],
         )
@@ -165,13 +165,13 @@ def _entries(reply: Reply) -> list[WireEntryBody]:
     ]
 
 
-def _pending(reply: Reply) -> WirePendingBody | None:
+def _pending(reply: Reply) -> WirePending | None:
     rows = cast("list[tuple[str, str, int, int]] | None", reply) or []
-    return next((WirePendingBody(readable(row[1]), row[2], row[3]) for row in rows), None)
+    return next((WirePending(readable(row[1]), row[2], row[3]) for row in rows), None)
 
 
-def _score(key: str, job_id: str, reply: Reply, note: str) -> WireKeyBody:
-    return WireKeyBody(
+def _score(key: str, job_id: str, reply: Reply, note: str) -> WireKey:
+    return WireKey(
         key=key,
         type="zset",
         ttl_ms=None,

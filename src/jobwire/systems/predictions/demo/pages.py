@@ -103,7 +103,7 @@ def chat_feature(chat: DemoChat, flow: Flow, tasks: asyncio.TaskGroup) -> Featur
                 each.id,
                 each.author,
                 each.text,
-                _PICTURE.url(str(each.id), r=each.revision) if each.picture else None,
+                f"{_PICTURE.url(str(each.id))}?r={each.revision}" if each.picture else None,
             )
             for each in chat.messages.values()
         ]

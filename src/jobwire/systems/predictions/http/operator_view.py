@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from jobwire.api.fleet import NowBody, WorkerBody
+from jobwire.api.fleet import Now, WorkerInfo
 from jobwire.gateway import tenants
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.failure_kinds import FailureKinds
 from jobwire.gateway.minute_counts import MINUTES, MinuteCounts, SystemStats
-from jobwire.gateway.operator_view import FailurePart, FoundBody, RowPart, SearchPart, row_body
+from jobwire.gateway.operator_view import FailurePart, FoundJob, RowPart, SearchPart, row_body
 from jobwire.gateway.request import HttpRequest
 from jobwire.job.clock import Clock, SystemClock
 from jobwire.objects import Bucket, Missing
@@ -94,7 +94,7 @@ class PredictionsView:
             [self._found(each) for each in found[:_MAX_FOUND]], len(views), snapshot.total
         )
 
-    async def workers(self, request: HttpRequest) -> Sequence[WorkerBody]:
+    async def workers(self, request: HttpRequest) -> Sequence[WorkerInfo]:
         """The process that polls for updates: the only one that registers itself."""
         if not tenants.may_see(request, self._tenant):
             return []
@@ -104,7 +104,7 @@ class PredictionsView:
         if isinstance(found, Missing) or lease.until_ms < now_ms:
             return []
         return [
-            WorkerBody(
+            WorkerInfo(
                 name=lease.poller,
                 system=SYSTEM,
                 wire=self.wire,
@@ -114,8 +114,8 @@ class PredictionsView:
             )
         ]
 
-    def _found(self, view: TaskView) -> FoundBody:
-        return FoundBody(
+    def _found(self, view: TaskView) -> FoundJob:
+        return FoundJob(
             system=SYSTEM,
             name=SYSTEM,
             wire=self.wire,
@@ -126,11 +126,11 @@ class PredictionsView:
         )
 
 
-def _now(snapshot: TaskOverview, now_ms: int) -> NowBody:
+def _now(snapshot: TaskOverview, now_ms: int) -> Now:
     running = [each for each in snapshot.open if each.view and each.view.status == PROCESSING]
     waiting = [each for each in snapshot.open if not each.view or each.view.status != PROCESSING]
     ages = [max(0, now_ms - _ms(each.opened_at)) for each in waiting]
-    return NowBody(snapshot.open_count - len(running), 0, len(running), max(ages, default=None))
+    return Now(snapshot.open_count - len(running), 0, len(running), max(ages, default=None))
 
 
 def _minutes(tasks: Sequence[ListedTask], now_ms: int) -> list[MinuteCounts]:

@@ -46,15 +46,15 @@ class TaskRoutes:
             serve(api.RECONCILE, self.reconcile),
         ]
 
-    async def list(self, request: HttpRequest, query: api.PredictionFilter) -> api.Predictions:
+    async def list(self, request: HttpRequest, query: api.PredictionFilter) -> api.PredictionPage:
         """A page of the tasks whose prediction is known."""
         if not may_see(request, self._owner):
-            return api.Predictions([], None)
+            return api.PredictionPage([], None)
         with bucket_errors():
             page = await list_tasks(
                 self._bucket, self._records, limit=query.limit, after=query.after
             )
-        return api.Predictions([self._shown(each) for each in page.tasks], page.next)
+        return api.PredictionPage([self._shown(each) for each in page.tasks], page.next)
 
     async def recent(self, request: HttpRequest, query: api.RecentFilter) -> api.RecentPredictions:
         """The newest tasks."""
@@ -71,7 +71,7 @@ class TaskRoutes:
             open=found.open,
         )
 
-    async def get(self, request: HttpRequest, prediction_id: str) -> api.Prediction:
+    async def get(self, request: HttpRequest, prediction_id: str) -> api.PredictionInfo:
         """One task."""
         return self._shown(await self._find(request, prediction_id))
 
@@ -103,8 +103,8 @@ class TaskRoutes:
             raise Problem(NOT_FOUND, "there is no such prediction")
         return view
 
-    def _shown(self, view: TaskView) -> api.Prediction:
-        return api.Prediction(
+    def _shown(self, view: TaskView) -> api.PredictionInfo:
+        return api.PredictionInfo(
             id=view.id,
             task_id=view.task_id,
             status=view.status,

@@ -2,7 +2,7 @@
 
 from typing import TypeAlias
 
-from jobwire.api.queue_jobs import AddedQueueJob, QueueJob
+from jobwire.api.queue_jobs import AddedToQueue, QueueJobInfo
 from jobwire.systems.queues.codec import Job, json_or_text, readable
 from jobwire.systems.queues.contract import State
 from jobwire.systems.queues.queue import Added, Deduplicated, Duplicate
@@ -10,19 +10,19 @@ from jobwire.systems.queues.queue import Added, Deduplicated, Duplicate
 Outcome: TypeAlias = Added | Duplicate | Deduplicated
 
 
-def added(answer: Outcome) -> AddedQueueJob:
+def added(answer: Outcome) -> AddedToQueue:
     match answer:
         case Added(job_id):
-            return AddedQueueJob(readable(job_id), "added")
+            return AddedToQueue(readable(job_id), "added")
         case Duplicate(job_id):
-            return AddedQueueJob(readable(job_id), "duplicate")
+            return AddedToQueue(readable(job_id), "duplicate")
         case Deduplicated(job_id):
-            return AddedQueueJob(readable(job_id), "deduplicated")
+            return AddedToQueue(readable(job_id), "deduplicated")
 
 
-def shown(job: Job, queue: str, state: State | str) -> QueueJob:
+def shown(job: Job, queue: str, state: State | str) -> QueueJobInfo:
     """A job as the API shows it, also one that another program wrote with faults."""
-    return QueueJob(
+    return QueueJobInfo(
         id=readable(job.id),
         queue=queue,
         name=readable(job.name),

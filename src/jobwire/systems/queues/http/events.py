@@ -42,7 +42,7 @@ class QueueEventRoutes:
         await self._streams.serve(
             request,
             lambda stream: self._follower.watch(queue, EventWriter(stream, _frame), after),
-            hello={"queue": queue},
+            hello=queues.QueueHello(queue),
             gap=("queue", queue),
         )
 
@@ -64,7 +64,7 @@ class QueueEventRoutes:
                 job_id=job_id,
                 finished=finished,
             ),
-            hello={"queue": queue, "job_id": job_id, "state": str(state)},
+            hello=queues.QueueHello(queue, job_id, str(state)),
             gap=("job_id", job_id),
         )
 

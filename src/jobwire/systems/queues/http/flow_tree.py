@@ -15,8 +15,8 @@ from jobwire.api.flows import (
     DEFAULT_WIDTH,
     MAX_TREE_JOBS,
     ChildCounts,
-    FlowTree,
-    FlowTreeJob,
+    FlowInfo,
+    FlowJobInfo,
 )
 from jobwire.systems.queues.checks import is_job_id, is_queue_name
 from jobwire.systems.queues.codec import number_of, read_json, readable
@@ -46,7 +46,7 @@ class JobRef(NamedTuple):
 
 class _ReadJob(NamedTuple):
     timestamp_ms: int
-    body: FlowTreeJob
+    body: FlowJobInfo
 
 
 class TreeReader:
@@ -60,7 +60,7 @@ class TreeReader:
 
     async def read(
         self, queue: str, job_id: str, *, depth: int = DEFAULT_DEPTH, width: int = DEFAULT_WIDTH
-    ) -> FlowTree | None:
+    ) -> FlowInfo | None:
         """The tree below a job; None if there is no such job."""
         if not is_job_id(job_id):
             return None
@@ -81,9 +81,9 @@ class TreeReader:
             left -= len(level)
             if not level:
                 break
-        return FlowTree(root, await self._parent(queue, job_id))
+        return FlowInfo(root, await self._parent(queue, job_id))
 
-    async def _parent(self, queue: str, job_id: str) -> FlowTreeJob | None:
+    async def _parent(self, queue: str, job_id: str) -> FlowJobInfo | None:
         key = self._keys(queue).job(job_id)
         parent_key = await self._connection.call("HGET", key, Field.PARENT_KEY)
         ref = self._ref(cast("str | None", parent_key) or "", State.UNKNOWN)
@@ -103,7 +103,7 @@ class TreeReader:
         name, timestamp, progress, reason = cast("list[str | None]", fields)
         removed = name is None and timestamp is None
         completed, failed, ignored, pending = cast("list[int]", counts)
-        body = FlowTreeJob(
+        body = FlowJobInfo(
             queue=ref.queue,
             id=ref.id,
             name=readable(name or ""),
@@ -116,7 +116,7 @@ class TreeReader:
         )
         return _ReadJob(number_of(timestamp) or 0, body)
 
-    async def _children(self, job: FlowTreeJob, width: int) -> Sequence[JobRef]:
+    async def _children(self, job: FlowJobInfo, width: int) -> Sequence[JobRef]:
         if not any(astuple(job.counts)):
             return []
         key = self._keys(job.queue).job(job.id)

@@ -27,7 +27,7 @@ class FlowRoutes:
         """The routes."""
         return [queue_route(api.ADD, self.add), queue_route(api.GET, self.get)]
 
-    async def add(self, request: HttpRequest, queue: str, body: api.NewFlowJob) -> api.AddedFlowJob:
+    async def add(self, request: HttpRequest, queue: str, body: api.NewFlowJob) -> api.FlowIds:
         """Add a tree of jobs in one step, all or none."""
         if body.queueName not in ("", queue):
             raise refuse(f"the flow's queueName is not that of the path, {queue!r}")
@@ -44,7 +44,7 @@ class FlowRoutes:
 
     async def get(
         self, request: HttpRequest, queue: str, job_id: str, query: api.TreeQuery
-    ) -> api.FlowTree:
+    ) -> api.FlowInfo:
         """A job with its parent and the tree of its children."""
         access = self._access
         await access.existing(request, queue)
@@ -61,5 +61,5 @@ def _queues(job: FlowJobs) -> set[str]:
     return {job.queue}.union(*map(_queues, job.children))
 
 
-def _added(job: FlowJobs) -> api.AddedFlowJob:
-    return api.AddedFlowJob(job.queue, job.job_id, [_added(child) for child in job.children])
+def _added(job: FlowJobs) -> api.FlowIds:
+    return api.FlowIds(job.queue, job.job_id, [_added(child) for child in job.children])

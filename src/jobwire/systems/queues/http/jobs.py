@@ -56,7 +56,7 @@ class QueueJobRoutes:
 
     async def list(
         self, request: HttpRequest, queue: str, query: api.QueueJobFilter
-    ) -> api.QueueJobs:
+    ) -> api.QueueJobPage:
         """A page of the jobs in a state."""
         opened = await self._access.existing(request, queue)
         state, after = State(query.state), query.first + query.limit
@@ -65,7 +65,7 @@ class QueueJobRoutes:
         )
         total = (await opened.counts())[state]
         shown = [bodies.shown(job, queue, state) for job in jobs]
-        return api.QueueJobs(shown, total, after if after < total else None)
+        return api.QueueJobPage(shown, total, after if after < total else None)
 
     async def summaries(
         self, request: HttpRequest, queue: str, query: api.JobSummaryFilter
@@ -79,7 +79,7 @@ class QueueJobRoutes:
         state = State(query.state or State.WAITING)
         return await summaries.page(opened, state, first=query.first, count=query.limit, text=text)
 
-    async def get(self, request: HttpRequest, queue: str, job_id: str) -> api.QueueJob:
+    async def get(self, request: HttpRequest, queue: str, job_id: str) -> api.QueueJobInfo:
         """One job, with `Prefer: wait=N` when it has ended."""
         opened = await self._access.existing(request, queue)
         if seconds := wait_s(request):
@@ -114,7 +114,7 @@ class QueueJobRoutes:
         refusal = await QueueAdmin(opened).promote(job_id)
         return await _changed(opened, job_id, refusal, "only delayed jobs can be promoted")
 
-    async def cancel(self, request: HttpRequest, queue: str, job_id: str) -> api.CanceledBody:
+    async def cancel(self, request: HttpRequest, queue: str, job_id: str) -> api.CancelResult:
         """Remove a job that waits; stop one that runs."""
         return await _cancel(await self._access.existing(request, queue), job_id)
 
@@ -154,10 +154,10 @@ async def _changed(
     return api.JobChanged(job_id, str(await queue.state(job_id)))
 
 
-async def _cancel(queue: BullQueue, job_id: str) -> api.CanceledBody:
+async def _cancel(queue: BullQueue, job_id: str) -> api.CancelResult:
     outcome = await queue.cancel(job_id)
     if outcome is CancelOutcome.GONE:
         raise Problem(api.JOB_NOT_FOUND)
     if outcome is CancelOutcome.FINISHED:
         raise Problem(api.WRONG_STATE, "the job has ended; it can be deleted or run again")
-    return api.CanceledBody(job_id, str(outcome))
+    return api.CancelResult(job_id, str(outcome))

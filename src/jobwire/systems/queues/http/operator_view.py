@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final, NamedTuple, cast
 
-from jobwire.api.fleet import NowBody, SlotBody, WorkerBody
+from jobwire.api.fleet import Now, WorkerInfo, WorkerSlot
 from jobwire.gateway import tenants
 from jobwire.gateway.all_systems import audience
 from jobwire.gateway.cached_value import CachedValue
@@ -22,7 +22,7 @@ from jobwire.gateway.operator_view import (
     FailurePart,
     RowPart,
     SearchPart,
-    SystemRowBody,
+    SystemRow,
     row_body,
 )
 from jobwire.gateway.request import HttpRequest
@@ -149,7 +149,7 @@ class QueuesView:
         with raises_unavailable():
             return await find_jobs(self._connection, self._prefix, names, text)
 
-    async def workers(self, request: HttpRequest) -> Sequence[WorkerBody]:
+    async def workers(self, request: HttpRequest) -> Sequence[WorkerInfo]:
         """The sockets of workers, and what our workers run."""
         self._check_connected()
         names = self._access.names(request)
@@ -169,7 +169,8 @@ class QueuesView:
         reply = await self._run("active", name, _MAX_ACTIVE)
         return [
             _Running(
-                readable(worker), SlotBody(readable(job_id), readable(task), int(since), WIRE, name)
+                readable(worker),
+                WorkerSlot(readable(job_id), readable(task), int(since), WIRE, name),
             )
             for job_id, task, since, worker in cast("list[list[str]]", reply)
         ]
@@ -183,7 +184,7 @@ class _Running(NamedTuple):
     """A job that runs, with the name or id of its worker."""
 
     worker: str
-    slot: SlotBody
+    slot: WorkerSlot
 
 
 class _Reading(NamedTuple):
@@ -201,7 +202,7 @@ def _reading(
 ) -> _Reading:
     by_queue = None if clients is None else Counter(each.queue for each in clients)
     all_stats = [_stats(hour) for hour in hours]
-    rows: list[SystemRowBody] = []
+    rows: list[SystemRow] = []
     for hour, stats in zip(hours, all_stats, strict=True):
         # A worker that is not announced cannot be seen, unless by what it runs.
         workers = None if by_queue is None else by_queue[hour.name]
@@ -224,7 +225,7 @@ def _stats(hour: QueueHour) -> SystemStats:
         MinuteCounts(done=each.completed, error=each.failed, duration=each.duration)
         for each in hour.minutes
     ]
-    now = NowBody(hour.waiting, hour.delayed, hour.active, hour.oldest_waiting_ms)
+    now = Now(hour.waiting, hour.delayed, hour.active, hour.oldest_waiting_ms)
     return SystemStats(now, minutes or QUIET_HOUR)
 
 
@@ -236,8 +237,8 @@ def _kind(reason: str) -> tuple[str, str]:
     return (found[1], reason[found.end() :]) if found else ("", reason)
 
 
-def _worker(seen: SeenWorker, now_ms: int) -> WorkerBody:
-    return WorkerBody(
+def _worker(seen: SeenWorker, now_ms: int) -> WorkerInfo:
+    return WorkerInfo(
         name=readable(seen.name or seen.address),
         system=SYSTEM,
         wire=WIRE,
@@ -250,7 +251,7 @@ def _worker(seen: SeenWorker, now_ms: int) -> WorkerBody:
     )
 
 
-def _with_jobs(workers: list[WorkerBody], jobs: Iterable[_Running]) -> list[WorkerBody]:
+def _with_jobs(workers: list[WorkerInfo], jobs: Iterable[_Running]) -> list[WorkerInfo]:
     """A worker whose program has named it gets the jobs that it runs."""
     named = {(each.name, queue): each for each in workers for queue in each.queues}
     for job in jobs:
@@ -260,10 +261,10 @@ def _with_jobs(workers: list[WorkerBody], jobs: Iterable[_Running]) -> list[Work
     return workers
 
 
-def _without(sockets: Iterable[WorkerBody], processes: Iterable[WorkerBody]) -> list[WorkerBody]:
+def _without(sockets: Iterable[WorkerInfo], processes: Iterable[WorkerInfo]) -> list[WorkerInfo]:
     """The sockets that do not belong to these processes: each has one for each of its queues."""
     known = Counter(queue for each in processes for queue in each.queues)
-    left: list[WorkerBody] = []
+    left: list[WorkerInfo] = []
     for socket in sockets:
         (queue,) = socket.queues
         if socket.ours and known[queue]:
@@ -273,16 +274,16 @@ def _without(sockets: Iterable[WorkerBody], processes: Iterable[WorkerBody]) -> 
     return left
 
 
-def _by_process(jobs: Iterable[_Running]) -> list[WorkerBody]:
+def _by_process(jobs: Iterable[_Running]) -> list[WorkerInfo]:
     """Our processes, by the jobs that they run."""
-    found: dict[str, WorkerBody] = {}
+    found: dict[str, WorkerInfo] = {}
     for job in jobs:
         process = _WORKER_ID.fullmatch(job.worker)
         if process is None:
             continue
         worker = found.setdefault(
             job.worker,
-            WorkerBody(
+            WorkerInfo(
                 name=job.worker,
                 system=SYSTEM,
                 wire=WIRE,

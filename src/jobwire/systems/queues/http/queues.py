@@ -55,7 +55,7 @@ class QueueRoutes:
             [self._summary(name, figures[name], (workers or {}).get(name)) for name in names]
         )
 
-    async def get(self, request: HttpRequest, queue: str) -> api.QueueInfo:
+    async def get(self, request: HttpRequest, queue: str) -> api.QueueStatus:
         """One queue, with its limits and the last hour."""
         opened = await self._access.existing(request, queue)
         admin = QueueAdmin(opened)
@@ -69,7 +69,7 @@ class QueueRoutes:
         )
         summary = self._summary(queue, figures, (workers or {}).get(queue))
         rate = {"max": limits.max_jobs or 0, "duration": limits.per_ms or 0}
-        return api.QueueInfo(
+        return api.QueueStatus(
             **asdict(summary),
             stalled=figures.stalled,
             schedulers=schedulers,

@@ -36,7 +36,7 @@ class SchedulerRoutes:
             queue_route(api.REMOVE, self.remove),
         ]
 
-    async def list(self, request: HttpRequest, queue: str, query: PageQuery) -> api.QueueSchedulers:
+    async def list(self, request: HttpRequest, queue: str, query: PageQuery) -> api.SchedulerPage:
         """A page of schedulers."""
         schedulers = Schedulers(await self._access.existing(request, queue))
         found, total = await asyncio.gather(
@@ -45,9 +45,9 @@ class SchedulerRoutes:
         # A rare pattern takes milliseconds: other requests are answered meanwhile.
         shown = await asyncio.to_thread(lambda: [_shown(each) for each in found])
         after = query.first + query.limit
-        return api.QueueSchedulers(shown, total, after if after < total else None)
+        return api.SchedulerPage(shown, total, after if after < total else None)
 
-    async def get(self, request: HttpRequest, queue: str, scheduler_id: str) -> api.QueueScheduler:
+    async def get(self, request: HttpRequest, queue: str, scheduler_id: str) -> api.SchedulerInfo:
         """One scheduler."""
         found = await Schedulers(await self._access.existing(request, queue)).get(scheduler_id)
         if found is None:
@@ -56,19 +56,19 @@ class SchedulerRoutes:
 
     async def set(
         self, request: HttpRequest, queue: str, scheduler_id: str, body: api.NewScheduler
-    ) -> api.SetScheduler:
+    ) -> api.SchedulerSet:
         """Set a scheduler, new or changed, and make its next job."""
         schedulers = Schedulers(self._access.open(request, queue))
         prefix = self._access.settings.prefix
         job = new_job(body.name or scheduler_id, body.data, body.opts, prefix)
         made = await schedulers.set(scheduler_id, _repeat(body.repeat), job)
         if made is None:
-            return api.SetScheduler(scheduler_id, None, None)
+            return api.SchedulerSet(scheduler_id, None, None)
         if isinstance(made, Refusal):
             raise problems.refused(made)
         self._access.known_queues.add(queue)
         found = await schedulers.get(scheduler_id)
-        return api.SetScheduler(scheduler_id, made.job_id, None if found is None else found.next_ms)
+        return api.SchedulerSet(scheduler_id, made.job_id, None if found is None else found.next_ms)
 
     async def remove(self, request: HttpRequest, queue: str, scheduler_id: str) -> None:
         """Remove a scheduler and its delayed job."""
@@ -89,9 +89,9 @@ def _repeat(given: api.RepeatOptions) -> Repeat:
     )
 
 
-def _shown(scheduler: Scheduler) -> api.QueueScheduler:
+def _shown(scheduler: Scheduler) -> api.SchedulerInfo:
     repeat = scheduler.repeat
-    return api.QueueScheduler(
+    return api.SchedulerInfo(
         id=readable(scheduler.id),
         name=readable(scheduler.name),
         next=scheduler.next_ms if scheduler.pending else None,

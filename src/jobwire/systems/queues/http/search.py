@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from jobwire.gateway.operator_view import FoundBody, SearchPart
+from jobwire.gateway.operator_view import FoundJob, SearchPart
 from jobwire.systems.queues.checks import is_job_id
 from jobwire.systems.queues.clock import system_now_ms
 from jobwire.systems.queues.codec import number_of, readable
@@ -77,7 +77,7 @@ async def _ids(connection: Connection, keys: Keys, state: State, most: int) -> l
 
 async def _read(
     connection: Connection, prefix: str, candidates: Sequence[_Candidate], text: str
-) -> list[FoundBody]:
+) -> list[FoundJob]:
     """The candidates that exist and have the text in their id or name."""
     calls = [
         connection.call(
@@ -107,8 +107,8 @@ def _hashes(
             yield each, row
 
 
-def _found(each: _Candidate, name: str, timestamp: str | None) -> FoundBody:
-    return FoundBody(
+def _found(each: _Candidate, name: str, timestamp: str | None) -> FoundJob:
+    return FoundJob(
         system="queues",
         name=readable(each.queue),
         wire="bullmq",
@@ -120,8 +120,8 @@ def _found(each: _Candidate, name: str, timestamp: str | None) -> FoundBody:
 
 
 async def _with_states(
-    connection: Connection, prefix: str, found: Sequence[FoundBody]
-) -> list[FoundBody]:
+    connection: Connection, prefix: str, found: Sequence[FoundJob]
+) -> list[FoundJob]:
     calls = [
         run_read("state", connection, Keys(each.name, prefix), system_now_ms(), each.id)
         for each in found

@@ -3,7 +3,7 @@
 from typing import Any, Final, NamedTuple, cast
 
 from jobwire.api import queue_jobs as api
-from jobwire.api.wire import WireBody, WireEntryBody, WireFieldBody, WireKeyBody
+from jobwire.api.wire import WireEntry, WireField, WireJob, WireKey
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route
@@ -41,7 +41,7 @@ _NOTES: Final = {
 def wire_route(access: QueueAccess) -> Route:
     """The route."""
 
-    async def read_wire(request: HttpRequest, queue: str, job_id: str) -> WireBody:
+    async def read_wire(request: HttpRequest, queue: str, job_id: str) -> WireJob:
         opened = await access.existing(request, queue)
         found = await opened.run("inspect", job_id) if is_job_id(job_id) else None
         if not found:
@@ -49,7 +49,7 @@ def wire_route(access: QueueAccess) -> Route:
         path = api.GET.url(queue, job_id)
         rows = cast("list[tuple[str, str, str, int, int, list[Any]]]", found)
         keys = [_body(_Key(*row), job_id, path) for row in rows]
-        return WireBody(job_id, WIRE, opened.now_ms(), keys)
+        return WireJob(job_id, WIRE, opened.now_ms(), keys)
 
     return queue_route(api.WIRE, read_wire)
 
@@ -70,9 +70,9 @@ class _Key(NamedTuple):
     """Name, value and size of the whole value; of a stream, ids and lists of those."""
 
 
-def _body(found: _Key, job_id: str, path: str) -> WireKeyBody:
+def _body(found: _Key, job_id: str, path: str) -> WireKey:
     is_hash, is_many = found.type == "hash", found.type == "stream" or found.part in _MANY
-    return WireKeyBody(
+    return WireKey(
         key=readable(found.key),
         type=found.type,
         ttl_ms=found.ttl_ms if found.ttl_ms >= 0 else None,
@@ -86,23 +86,21 @@ def _body(found: _Key, job_id: str, path: str) -> WireKeyBody:
     )
 
 
-def _field(name: str, value: str, size: int) -> WireFieldBody:
+def _field(name: str, value: str, size: int) -> WireField:
     rest = size - len(value.encode("utf-8", "surrogateescape"))
-    return WireFieldBody(readable(name), readable(value), max(0, rest), name in _OURS)
+    return WireField(readable(name), readable(value), max(0, rest), name in _OURS)
 
 
-def _fields(found: _Key) -> list[WireFieldBody]:
+def _fields(found: _Key) -> list[WireField]:
     fields = sorted(found.values, key=lambda value: _ORDER.get(value[0], len(_ORDER)))
     return [_field(*value) for value in fields]
 
 
-def _entries(found: _Key) -> list[WireEntryBody]:
+def _entries(found: _Key) -> list[WireEntry]:
     if found.type == "stream":
-        return [WireEntryBody(id_, [_field(*each) for each in of]) for id_, of in found.values]
+        return [WireEntry(id_, [_field(*each) for each in of]) for id_, of in found.values]
     first = found.size - len(found.values) if found.part == "logs" else 0
-    return [
-        WireEntryBody(str(at), [_field(*value)]) for at, value in enumerate(found.values, first)
-    ]
+    return [WireEntry(str(at), [_field(*value)]) for at, value in enumerate(found.values, first)]
 
 
 def _command(found: _Key, job_id: str) -> list[str]:

@@ -117,6 +117,9 @@ BAD_CURSOR: Final = ProblemKind(
     "bad_cursor", 400, "the cursor is not one of this list; begin without one"
 )
 IMAGE_TOO_LARGE: Final = ProblemKind("too_large", 413, "the photo is too large")
+TOO_MANY_IMAGES: Final = ProblemKind(
+    "too_many_images", 429, "too many announced images have no result yet; retry later"
+)
 BAD_UPLOAD_TOKEN: Final = ProblemKind(
     "bad_upload_token", 401, "the upload token is invalid or has expired; request a new one"
 )
@@ -176,7 +179,7 @@ ANNOUNCE: Final = Operation(
         "max_size": 10485760,
     },
     status=201,
-    problems=(IMAGE_TOO_LARGE, UNAVAILABLE),
+    problems=(IMAGE_TOO_LARGE, TOO_MANY_IMAGES, UNAVAILABLE),
 )
 LIST: Final = Operation(
     "GET",

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
+from jobwire.api.jobs import QUEUE_FULL
 from jobwire.api.operation import Either, Operation
 from jobwire.api.problems import ProblemKind
 from jobwire.api.queues import BAD_JOB, EVENT_EXAMPLE, ON_QUEUES, QUEUE, QueueEventData
@@ -281,7 +282,7 @@ BULK_TOO_LARGE: Final = ProblemKind(
 )
 ON_JOBS: Final = (*ON_QUEUES, JOB_NOT_FOUND)
 ON_CHANGES: Final = (*ON_JOBS, WRONG_STATE, LOCKED, SCHEDULED)
-ON_ADDING: Final = (*ON_QUEUES, BAD_JOB, BULK_TOO_LARGE, PARENT_NOT_FOUND, HAS_PARENT)
+ON_ADDING: Final = (*ON_QUEUES, BAD_JOB, BULK_TOO_LARGE, PARENT_NOT_FOUND, HAS_PARENT, QUEUE_FULL)
 
 # ── operations ───────────────────────────────────────────────────────────────────────────────────
 

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from jobwire.api.jobs import QUEUE_FULL
 from jobwire.api.operation import Operation
 from jobwire.api.problems import ProblemKind
 from jobwire.api.queue_jobs import AnyJson, NewJobOptions, PageQuery
@@ -156,7 +157,7 @@ SET: Final = Operation(
         "job_id": "repeat:nightly:1767225600000",
         "next": 1767225600000,
     },
-    problems=(*ON_QUEUES, BAD_JOB, SCHEDULER_BUSY),
+    problems=(*ON_QUEUES, BAD_JOB, SCHEDULER_BUSY, QUEUE_FULL),
 )
 REMOVE: Final = Operation(
     "DELETE",

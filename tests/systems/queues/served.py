@@ -14,6 +14,7 @@ from jobwire.job.messages import Json
 from jobwire.local import LocalValkey
 from jobwire.settings import Settings
 from jobwire.systems.backends import Backends
+from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.feature import queues_feature
 from jobwire.systems.queues.settings import QueuesSettings
@@ -68,15 +69,17 @@ class ServedQueues(ServedJobs):
         *,
         worker: bool = False,
         jobs: bool = False,
+        limits: StreamsSettings | None = None,
     ) -> None:
-        """`worker`: one serves the queue `SERVED`; `jobs`: the gateway has the jobs API too."""
-        super().__init__(valkey_url, gateway=gateway)
+        """`worker`: one serves the queue `SERVED`; `jobs`: the gateway has the jobs API; `limits`:
+        the settings of jobs whose limits hold for queues."""
+        super().__init__(valkey_url, limits, gateway=gateway)
         self._queues = queues or QueuesSettings()
         self._has_worker = worker
         self._has_jobs = jobs
 
     async def _serve(self) -> None:
-        settings = Settings(gateway=self._settings, queues=self._queues)
+        settings = Settings(gateway=self._settings, queues=self._queues, jobs=self._jobs)
         async with (
             Connection.open(self._valkey_url, name=self.name) as connection,
             queues_feature(self._context(settings, connection)) as queues,

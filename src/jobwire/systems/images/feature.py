@@ -3,13 +3,16 @@
 import contextlib
 import os
 import socket
+import time
 from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Check, HealthStatus
+from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.request import HttpRequest
+from jobwire.gateway.submissions import SubmissionLimits
 from jobwire.job.engine import MaintenanceResult, MaintenanceTask
 from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
@@ -35,6 +38,7 @@ from jobwire.systems.images.storage import image_status
 from jobwire.systems.images.tokens import TokenIssuer, read_private_key
 from jobwire.systems.system import GatewayContext
 from jobwire.valkey import Consumer, Reclaimer
+from jobwire.valkey.server_memory import ServerMemory
 
 if TYPE_CHECKING:
     from jobwire.valkey import Connection
@@ -46,6 +50,7 @@ _RECLAIM_IDLE_S: Final = 30.0
 _RECLAIM_SCAN_S: Final = 5.0
 """A result that a killed process had read is applied by another one within both together. Processes
 that live renew their results at a third of the first."""
+_TENANT_MAX_OPEN: Final = 10_000
 _CONCURRENCY: Final = 64
 """Results that one consumer reads and applies at a time, in one transaction."""
 
@@ -95,18 +100,32 @@ async def images_api(context: GatewayContext, *, separate: bool = False) -> Asyn
             return MaintenanceResult(done=await reconciler.run())
 
         follower = StatusFollower(status.keys, by_record)
+        several = settings.gateway.several_tenants
+        submissions = SubmissionLimits(
+            RequestRate(settings.gateway.effective_submit_rate, time.monotonic),
+            ServerMemory(connection),
+        )
         routes = ImageRoutes(
             records,
             status,
             bucket,
             TokenIssuer(read_private_key(private_key(settings)), images.token_life),
             _upload_address(settings, separate=separate),
-            ApiLimits(max_size=images.max_upload_mb * _MEGABYTE, url_life=images.url_life),
+            ApiLimits(
+                max_size=images.max_upload_mb * _MEGABYTE,
+                url_life=images.url_life,
+                several_tenants=several,
+                tenant_max_open=images.tenant_max_open or (_TENANT_MAX_OPEN if several else 0),
+            ),
+            submissions,
         )
         feature = Feature(
             name="images",
             routes=[*routes.routes(), event_route(routes, follower, context.streams)],
-            checks=[Check("image records", lambda: _records_health(records))],
+            checks=[
+                Check("image records", lambda: _records_health(records)),
+                submissions.health("memory"),
+            ],
             collectors=[ApiCollector(handler, reconciler, follower)],
             scrape=ResultStreamMetrics(
                 connection, status.keys, settings.streams.consumer_group

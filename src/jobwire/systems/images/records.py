@@ -280,6 +280,14 @@ class ImageRecords:
         async with self._begin() as connection:
             return {str(status): count for status, count in await connection.execute(counted)}
 
+    async def count_open(self, tenant: str) -> int:
+        """The open records of a tenant."""
+        counted = sa.select(sa.func.count()).where(
+            IMAGES.c.tenant == tenant, IMAGES.c.status == RecordStatus.OPEN
+        )
+        async with self._begin() as connection:
+            return (await connection.execute(counted)).scalar_one()
+
     async def ping(self) -> None:
         """Return if the database answers."""
         async with self._begin() as connection:

@@ -42,6 +42,10 @@ class ImagesSettings:
     """Uploads that may wait in the spool, in MB; more get 503."""
     max_in_work: int = 256
     """Images that may be in progress or waiting; more get 503."""
+    tenant_max_open: int = 0
+    """Announced images of one tenant without a result; 0 means 10,000 if there are API keys of
+    several tenants, else no limit. One of several tenants may use half of `max_in_work` and
+    `spool_mb`."""
     max_upload_mb: int = 10
     """Largest upload, in MB of 1,048,576 bytes."""
     token_life: timedelta = timedelta(minutes=15)
@@ -81,6 +85,8 @@ class ImagesSettings:
         for name in ("spool_mb", "max_in_work", "max_upload_mb", "long_side", "pixel_budget_mb"):
             if getattr(self, name) < 1:
                 yield name, "must be at least 1"
+        if self.tenant_max_open < 0:
+            yield "tenant_max_open", "must not be negative"
         if self.spool_mb < self.max_upload_mb:
             yield "spool_mb", f"must be at least max_upload_mb ({self.max_upload_mb})"
         if not timedelta(seconds=1) <= self.token_life <= timedelta(seconds=GUARD_TTL_S):

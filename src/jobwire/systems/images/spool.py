@@ -52,6 +52,7 @@ class SpooledUpload(msgspec.Struct, frozen=True, kw_only=True):
     max_size: int
     size: int
     accepted_at: str
+    tenant: str = ""
     restarts: int = 0
     """How often a gateway has ended while the image was being processed."""
     result: dict[str, str] | None = None
@@ -148,6 +149,10 @@ class Spool:
         """The accepted uploads, oldest first."""
         return sorted(self._entries.values(), key=lambda entry: entry.accepted_at)
 
+    def of_tenant(self, tenant: str) -> list[int]:
+        """The sizes of a tenant's accepted uploads."""
+        return [entry.size for entry in self._entries.values() if entry.tenant == tenant]
+
     def source(self, entry: SpooledUpload) -> Path:
         """The uploaded file."""
         return self.folder / f"{entry.image_id}.{entry.attempt}{_PART}"
@@ -174,6 +179,7 @@ class Spool:
             content_type=grant.content_type,
             max_size=grant.max_size,
             size=body.size,
+            tenant=grant.tenant,
             accepted_at=format_time(now_utc()),
         )
         self._write(entry)

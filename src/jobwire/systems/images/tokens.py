@@ -46,6 +46,8 @@ class UploadGrant:
     max_size: int
     expires_at: int
     """Seconds since the epoch."""
+    tenant: str = ""
+    """Whose share of the upload slots it takes (I-44); empty: there is one tenant."""
 
 
 class TokenIssuer:
@@ -56,7 +58,7 @@ class TokenIssuer:
         self._life = life
 
     def issue(
-        self, image_id: str, *, content_type: str, max_size: int, now: datetime
+        self, image_id: str, *, content_type: str, max_size: int, now: datetime, tenant: str = ""
     ) -> tuple[str, datetime]:
         """A token for one image, and when it expires."""
         expires_at = (now + self._life).replace(microsecond=0)
@@ -68,6 +70,8 @@ class TokenIssuer:
             "exp": int(expires_at.timestamp()),
             "jti": secrets.token_urlsafe(12),
         }
+        if tenant:
+            claims["tenant"] = tenant
         return jwt.encode(claims, self._key, algorithm=ALGORITHM), expires_at
 
 
@@ -110,6 +114,7 @@ class TokenVerifier:
             content_type=str(claims["content_type"]),
             max_size=max_size,
             expires_at=int(str(expires_at).partition(".")[0]),
+            tenant=str(claims.get("tenant", "")),
         )
 
 

@@ -85,6 +85,13 @@ class UploadLimits:
     """For one body; slower clients are refused earlier by the HTTP server."""
 
 
+class _Reserved(NamedTuple):
+    """A body that is being received."""
+
+    tenant: str
+    length: int
+
+
 @dataclass(slots=True)
 class UploadCounts:
     """For metrics."""
@@ -115,7 +122,7 @@ class UploadIntake:
         self._limits = limits
         self._unavailable = unavailable
         self._accepted = accepted
-        self._reserved: dict[str, int] = {}
+        self._reserved: dict[str, _Reserved] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.counts = UploadCounts()
 
@@ -151,12 +158,21 @@ class UploadIntake:
             raise UploadRefused(NOT_AN_IMAGE)
         if reason := self._unavailable():
             raise UploadBusy(f"uploads are not accepted now: {reason}; try again later")
+        reserved = self._reserved.values()
+        size = self._spool.size + sum(each.length for each in reserved)
         if (
             self._spool.count + self.receiving >= self._limits.max_images
-            or self._spool.size + sum(self._reserved.values()) + length
-            > self._limits.max_spool_bytes
+            or size + length > self._limits.max_spool_bytes
         ):
             raise UploadBusy("too many images are being processed; try again later")
+        if grant.tenant:
+            # I-44: one of several tenants has half of the slots and of the space.
+            own = self._spool.of_tenant(grant.tenant)
+            own += [each.length for each in reserved if each.tenant == grant.tenant]
+            if len(own) >= max(1, self._limits.max_images // 2) or (
+                own and sum(own) + length > self._limits.max_spool_bytes // 2
+            ):
+                raise UploadBusy("too many images of your tenant are being processed; try later")
         return length
 
     # ── the body ─────────────────────────────────────────────────────────────────────────────────
@@ -168,7 +184,7 @@ class UploadIntake:
         if grant.image_id in self._spool:
             raise UploadRefused(USED)
         attempt = secrets.token_hex(8)
-        self._reserved[attempt] = length
+        self._reserved[attempt] = _Reserved(grant.tenant, length)
         try:
             body = self._begin(grant.image_id, attempt)
             try:

@@ -5,13 +5,16 @@ import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from jobwire.api import images as api
 from jobwire.gateway import tenants
-from jobwire.gateway.problems import Problem
+from jobwire.gateway.cached_value import CachedValue
+from jobwire.gateway.problems import Problem, retry_after
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.route import Route, serve
 from jobwire.gateway.settings import ALL_TENANTS
+from jobwire.gateway.submissions import FULL_RETRY_S, SubmissionLimits
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.ids import new_job_id
 from jobwire.objects import Bucket, ObjectsError
@@ -23,6 +26,7 @@ from jobwire.systems.images.status import ImageStatus
 from jobwire.systems.images.tokens import TokenIssuer
 from jobwire.valkey import ValkeyError
 
+_FRESH_S: Final = 1.0
 UploadBase = Callable[[HttpRequest], str]
 """The address of the upload gateway for a caller, without the path."""
 
@@ -34,6 +38,9 @@ class ApiLimits:
     max_size: int
     """The largest upload, in bytes."""
     url_life: timedelta
+    several_tenants: bool = False
+    tenant_max_open: int = 0
+    """Open records of one tenant (I-44); 0: any number."""
 
 
 class ImageRoutes:
@@ -47,6 +54,7 @@ class ImageRoutes:
         issuer: TokenIssuer,
         upload_base: UploadBase,
         limits: ApiLimits,
+        submissions: SubmissionLimits,
     ) -> None:
         self._records = records
         self._status = status
@@ -54,6 +62,8 @@ class ImageRoutes:
         self._issuer = issuer
         self._upload_base = upload_base
         self._limits = limits
+        self._submissions = submissions
+        self._open: dict[str, CachedValue[int]] = {}
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -71,6 +81,9 @@ class ImageRoutes:
         if body.size is not None and body.size > max_size:
             detail = f"the photo may have {max_size} bytes, and has {body.size}"
             raise Problem(api.IMAGE_TOO_LARGE, detail)
+        await self._submissions.admit(request, 1)
+        tenant = tenants.own_tenant(request)
+        await self._check_open(tenant)
         image_id, now = str(new_job_id()), now_utc()
         try:
             await self._status.advance(image_id, Stage.QUEUED)
@@ -78,13 +91,17 @@ class ImageRoutes:
             raise _away("Valkey", error) from error
         await self._records.create(
             image_id,
-            tenant=tenants.own_tenant(request),
+            tenant=tenant,
             content_type=body.content_type,
             filename=body.filename,
             now=now,
         )
         token, expires_at = self._issuer.issue(
-            image_id, content_type=body.content_type, max_size=max_size, now=now
+            image_id,
+            content_type=body.content_type,
+            max_size=max_size,
+            now=now,
+            tenant=tenant if self._limits.several_tenants else "",
         )
         return api.ImageUpload(
             image_id=image_id,
@@ -93,6 +110,17 @@ class ImageRoutes:
             expires_at=format_time(expires_at),
             max_size=max_size,
         )
+
+    async def _check_open(self, tenant: str) -> None:
+        """I-44: a Problem if the tenant has too many open records. They are counted at most once a
+        second."""
+        if not self._limits.tenant_max_open:
+            return
+        counted = self._open.setdefault(tenant, CachedValue(_FRESH_S))
+        limit = self._limits.tenant_max_open
+        if await counted.get(lambda: self._records.count_open(tenant)) >= limit:
+            detail = f"your tenant has {limit} announced images without a result"
+            raise Problem(api.TOO_MANY_IMAGES, detail, headers=retry_after(FULL_RETRY_S))
 
     async def list(self, request: HttpRequest, query: api.ImageFilter) -> api.ImagePage:
         """A page of images."""

@@ -9,7 +9,7 @@ events.py      …/events, …/jobs/{id}/events
 wire.py        …/jobs/{id}/wire
 route.py       what these routes have in common
 bodies.py      between the types of the API and the wire; flow_tree.py, summaries.py read answers
-access.py      whose queues these are (B-18)
+access.py      whose queues these are (B-18); tenant_limits.py how much a tenant may add (J-57)
 view.py        queues in /v1/overview, /v1/failures, /v1/workers, /v1/stats; search.py in /v1/search
 """
 
@@ -24,19 +24,20 @@ from jobwire.systems.queues.http.flows import FlowRoutes
 from jobwire.systems.queues.http.jobs import QueueJobRoutes
 from jobwire.systems.queues.http.queues import QueueRoutes
 from jobwire.systems.queues.http.schedulers import SchedulerRoutes
+from jobwire.systems.queues.http.tenant_limits import TenantLimits
 from jobwire.systems.queues.http.wire import wire_route
 
 
 def queue_routes(
-    access: QueueAccess, follower: QueueFollower, streams: SseConnections
+    access: QueueAccess, limits: TenantLimits, follower: QueueFollower, streams: SseConnections
 ) -> Sequence[Route]:
     """The routes of the API."""
     streams.at_stop(follower.release_waiters)
     return [
         *QueueRoutes(access).routes(),
-        *QueueJobRoutes(access, follower).routes(),
-        *FlowRoutes(access).routes(),
-        *SchedulerRoutes(access).routes(),
+        *QueueJobRoutes(access, follower, limits).routes(),
+        *FlowRoutes(access, limits).routes(),
+        *SchedulerRoutes(access, limits).routes(),
         *QueueEventRoutes(access, follower, streams).routes(),
         wire_route(access),
     ]

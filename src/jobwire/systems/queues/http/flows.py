@@ -1,6 +1,6 @@
 """Flows over HTTP: add a tree of jobs, read a job's tree (B-12)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jobwire.api import flows as api
 from jobwire.api.queue_jobs import JOB_NOT_FOUND
@@ -9,19 +9,22 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route
 from jobwire.systems.queues.checks import refuse
 from jobwire.systems.queues.contract import Refusal
-from jobwire.systems.queues.flows import FlowJobs, add_flow
+from jobwire.systems.queues.flows import FlowJobs, FlowNode, add_flow
 from jobwire.systems.queues.http import problems
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.flow_tree import TreeReader
 from jobwire.systems.queues.http.route import queue_route
+from jobwire.systems.queues.http.tenant_limits import StoredJob, TenantLimits, size_of
 from jobwire.systems.queues.new_jobs import flow_tree
+from jobwire.systems.queues.queue import NewJob
 
 
 class FlowRoutes:
     """The endpoints."""
 
-    def __init__(self, access: QueueAccess) -> None:
+    def __init__(self, access: QueueAccess, limits: TenantLimits) -> None:
         self._access = access
+        self._limits = limits
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -35,9 +38,13 @@ class FlowRoutes:
         root = flow_tree(body, queue, settings.prefix, lambda name: access.open(request, name))
         if root.job.options.parent is not None:
             access.open(request, root.job.options.parent.queue)
-        made = await add_flow(access.connection, root, settings)
-        if isinstance(made, Refusal):
-            raise problems.refused(made)
+        jobs = list(_jobs(root))
+        with await self._limits.admit(request, queue, jobs) as reserved:
+            made = await add_flow(access.connection, root, settings)
+            if isinstance(made, Refusal):
+                raise problems.refused(made)
+            # The root is the last job of a flow to be removed.
+            reserved.keep([StoredJob(queue, made.job_id, sum(map(size_of, jobs)))])
         for name in _queues(made):
             self._access.known_queues.add(name)
         return _added(made)
@@ -55,6 +62,12 @@ class FlowRoutes:
         if tree is None:
             raise Problem(JOB_NOT_FOUND)
         return tree
+
+
+def _jobs(node: FlowNode) -> Iterator[NewJob]:
+    yield node.job
+    for child in node.children:
+        yield from _jobs(child)
 
 
 def _queues(job: FlowJobs) -> set[str]:

@@ -15,15 +15,17 @@ from jobwire.systems.queues.follow import QueueFollower
 from jobwire.systems.queues.http import bodies, problems, summaries
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.route import queue_route
+from jobwire.systems.queues.http.tenant_limits import StoredJob, TenantLimits, size_of
 from jobwire.systems.queues.new_jobs import new_job
-from jobwire.systems.queues.queue import AddAnswer, BullQueue
+from jobwire.systems.queues.queue import AddAnswer, Added, BullQueue
 
 
 class QueueJobRoutes:
     """The endpoints."""
 
-    def __init__(self, access: QueueAccess, follower: QueueFollower) -> None:
+    def __init__(self, access: QueueAccess, follower: QueueFollower, limits: TenantLimits) -> None:
         self._access = access
+        self._limits = limits
         self._follower = follower
 
     def routes(self) -> Sequence[Route]:
@@ -50,7 +52,13 @@ class QueueJobRoutes:
         jobs = [new_job(each.name, each.data, each.opts, prefix) for each in given]
         for name in {job.options.parent.queue for job in jobs if job.options.parent}:
             self._access.open(request, name)  # its parent must be the caller's too
-        answers = await opened.submit_many(jobs)
+        with await self._limits.admit(request, queue, jobs) as reserved:
+            answers = await opened.submit_many(jobs)
+            reserved.keep(
+                StoredJob(queue, answer.job_id, size_of(job))
+                for job, answer in zip(jobs, answers, strict=True)
+                if isinstance(answer, Added)
+            )
         self._access.known_queues.add(queue)
         return api.AddedQueueJobs([bodies.added(_accepted(answer)) for answer in answers])
 

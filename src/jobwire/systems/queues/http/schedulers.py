@@ -14,6 +14,7 @@ from jobwire.systems.queues.contract import Refusal
 from jobwire.systems.queues.http import problems
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.route import queue_route
+from jobwire.systems.queues.http.tenant_limits import TenantLimits
 from jobwire.systems.queues.new_jobs import new_job
 from jobwire.systems.queues.schedulers import Repeat, Scheduler, Schedulers, upcoming_ms
 
@@ -24,8 +25,9 @@ _RUNS: Final = 3
 class SchedulerRoutes:
     """The endpoints."""
 
-    def __init__(self, access: QueueAccess) -> None:
+    def __init__(self, access: QueueAccess, limits: TenantLimits) -> None:
         self._access = access
+        self._limits = limits
 
     def routes(self) -> Sequence[Route]:
         """The routes."""
@@ -61,7 +63,9 @@ class SchedulerRoutes:
         schedulers = Schedulers(self._access.open(request, queue))
         prefix = self._access.settings.prefix
         job = new_job(body.name or scheduler_id, body.data, body.opts, prefix)
-        made = await schedulers.set(scheduler_id, _repeat(body.repeat), job)
+        # The jobs of a scheduler follow each other: what it stores is one job.
+        with await self._limits.admit(request, queue, [job]):
+            made = await schedulers.set(scheduler_id, _repeat(body.repeat), job)
         if made is None:
             return api.SchedulerSet(scheduler_id, None, None)
         if isinstance(made, Refusal):

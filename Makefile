@@ -105,7 +105,7 @@ docs: $(VENV)/.docs ## build the documentation and serve it on http://localhost:
 	@test "$(ARGS)" = build || { echo "http://localhost:8000   (stop: Ctrl-C)"; \
 	  exec $(BIN)/python -m http.server --bind 127.0.0.1 --directory dist/docs 8000; }
 
-docs-check: $(VENV)/.docs ## run what the documentation says to install, and build its site; some minutes
+docs-check: $(VENV)/.dev $(VENV)/.docs ## run what the documentation says to install, and build its site; some minutes
 	@$(BIN)/python -m tests.support.thirdparty
 	@$(BIN)/python -m pytest tests/docs/check_installs.py tests/docs/check_wheel.py tests/docs/check_site.py -q -p no:randomly $(ARGS)
 
@@ -116,8 +116,8 @@ functions: $(VENV)/.dev ## build the package of the photo bot for cloud function
 	@$(BIN)/python tools/function_package.py $(ARGS)
 
 clean: ## remove everything that the other commands made
-	rm -rf $(VENV) .venv-peers .pytest_cache .ruff_cache .coverage* .jobwire
-	find src tests bench examples -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf $(VENV) .venv-peers .pytest_cache .ruff_cache .hypothesis .coverage* .jobwire dist
+	find src tests bench examples tools -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -146,7 +146,7 @@ $(VENV)/.bench: locked/bench.txt $(VENV)/.dev
 	@$(LOCKED) --requirement locked/bench.txt
 	@touch $@
 
-$(VENV)/.docs: locked/docs.txt $(VENV)/.dev
+$(VENV)/.docs: locked/docs.txt $(VENV)/.up
 	@echo "installing what the site of the documentation needs (once) ..."
 	@$(LOCKED) --requirement locked/docs.txt
 	@touch $@

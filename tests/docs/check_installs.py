@@ -69,9 +69,24 @@ def _lines(part: str) -> list[str]:
 
 def test_every_install_is_run_here() -> None:
     def known(block: Block) -> bool:
-        return any(part in block.text for part in ("photo", "models install", "demo", "functions"))
+        return any(
+            part in block.text
+            for part in ("photo", "models install", "demo", "functions", "pytest")
+        )
 
     assert [str(block) for block in INSTALLS if not known(block)] == []
+
+
+def test_the_tests_of_the_tutorial_run_with_what_it_installs(run: Run, tmp_path: Path) -> None:
+    """Without the tools of our own tests."""
+    run("pip install --quiet jobwire")
+    for line in _lines("pip install pytest"):
+        run(line)
+    tutorial = ROOT / "docs" / "tutorial.md"
+    for block in blocks(tutorial):
+        if block.language == "python" and block.file:
+            (tmp_path / block.file).write_text(block.text)
+    assert "2 passed" in run("python -m pytest test_shop.py")
 
 
 def test_the_light_install_has_the_client_and_the_worker(run: Run) -> None:

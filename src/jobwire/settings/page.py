@@ -1,7 +1,8 @@
 """`python -m jobwire.settings.page > docs/settings.md`: writes the page of all settings."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import starmap
 from typing import Final
 
 from jobwire.settings.schema import Leaf, Section, descriptions, sections
@@ -53,8 +54,12 @@ def _section(section: Section) -> Iterator[str]:
         also = ", ".join(f"`{other}`" for other in leaf.foreign_names)
         yield f"| `{leaf.name}` | {_default(leaf)} | {texts.get(leaf.path, '')} | {also} |"
     if section.ignored:
-        yield f"\nAccepted and ignored: {', '.join(f'`{name}`' for name in section.ignored)}."
+        yield f"\nAccepted and ignored: {', '.join(starmap(_ignored, section.ignored.items()))}."
     yield ""
+
+
+def _ignored(name: str, values: Collection[str] | None) -> str:
+    return f"`{name}`" if values is None else f"`{name}` if it is {' or '.join(sorted(values))}"
 
 
 def _default(leaf: Leaf) -> str:

@@ -337,7 +337,8 @@ class Ours:
         return await self._admin(call).free_deduplication(call["dedup"])
 
     async def _children(self, call: Call) -> object:
-        return (await self._admin(call).children(call["id"]))._asdict()
+        found = await self._admin(call).children(call["id"])
+        return {**found._asdict(), "failed": [*found.failed], "pending": [*found.pending]}
 
 
 def _done(answer: Refusal | None) -> None:

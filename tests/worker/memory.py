@@ -19,7 +19,9 @@ from jobwire.job.engine import (
     no_missing_requirements,
 )
 from jobwire.job.messages import (
+    NO_CHILDREN,
     CancelRequest,
+    Children,
     Failed,
     JobError,
     LeasedJob,
@@ -142,6 +144,10 @@ class MemoryEngine:
                 self._under_way -= under_way
 
         return read()
+
+    async def children(self, leased: LeasedJob) -> Children:
+        """There are none: no job waits for others here."""
+        return NO_CHILDREN
 
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
         self.server.check_up()

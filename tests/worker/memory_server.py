@@ -284,7 +284,7 @@ class MemoryServer:
         if report.kind == DATA_KIND:
             record.request = record.request._replace(payload_json=report.data_json)
         elif report.kind == CHILD_KIND:
-            child = ChildRequest(*json.loads(report.data_json))
+            child = ChildRequest(**json.loads(report.data_json))
             self.submit_now(JobRequest(child.task, child.payload_json, child.job_id))
             record.children.append(child.job_id)
         else:

@@ -25,6 +25,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 from jobwire.job.messages import (
     CancelOutcome,
     CancelRequest,
+    Children,
     CronState,
     DueAnswer,
     JobId,
@@ -79,6 +80,10 @@ class Traits:
     it next, without running."""
     reports_once: bool = True
     """A repeated report is written once; otherwise it may be written again."""
+    any_progress: bool = False
+    """Progress may be any number; otherwise 0 to 100."""
+    max_result_bytes: int = 1_048_576
+    """The largest result of a job, as JSON."""
 
 
 class JobQueue(Protocol):
@@ -224,6 +229,10 @@ class Engine(Protocol):
 
     def report(self, batch: Sequence[tuple[LeasedJob, Report]]) -> Awaitable[list[ReportAnswer]]:
         """Publish events; reports of one job keep their order."""
+        ...
+
+    async def children(self, leased: LeasedJob, /) -> Children:
+        """The children of a leased job; for handlers that declare `children`."""
         ...
 
     def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int) -> Awaitable[Settled]:

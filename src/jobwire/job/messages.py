@@ -5,10 +5,11 @@ and not frozen dataclasses: also immutable, and four times cheaper to make.
 """
 
 import re
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NewType, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NewType, TypeAlias
 
 if TYPE_CHECKING:  # retry.py needs the outcomes of this file
     from jobwire.job.retry import Backoff
@@ -133,6 +134,45 @@ class JobInfo(NamedTuple):
     created_ms: int
     tenant: str
     traceparent: str
+    opts: "Mapping[str, Json]" = MappingProxyType({})
+    """The job's options as its producer wrote them, on a wire that has them."""
+    priority: int = 0
+    parent: "ParentJob | None" = None
+
+
+class ParentJob(NamedTuple):
+    """The job that waits for this one."""
+
+    queue: str
+    id: str
+
+
+class Children(NamedTuple):
+    """The children of a job by what became of them; keys name the children on the wire."""
+
+    values: "Mapping[str, Json]"
+    """What completed children returned."""
+    failed: "Mapping[str, str]"
+    """Why children failed that fail their parent."""
+    ignored: "Mapping[str, str]"
+    """Why children failed without an effect on their parent."""
+    pending: Sequence[str]
+
+
+NO_CHILDREN: Final = Children({}, {}, {}, ())
+
+
+class ChildrenRead(NamedTuple):
+    """Children that were read already: `await` has them, and so has `result()` in a `def`."""
+
+    children: Children
+
+    def result(self) -> Children:
+        return self.children
+
+    def __await__(self) -> "Generator[object, None, Children]":
+        return self.children
+        yield  # makes this a generator
 
 
 class Policy(NamedTuple):
@@ -212,13 +252,18 @@ CHILD_KIND: Final = "=child"
 and `Context.add_child`. No handler can name them."""
 
 
-class ChildRequest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ChildRequest:
     """The data of a report of the kind `CHILD_KIND`: a job that the running one waits for."""
 
     queue: str
     task: str
     payload_json: str
     job_id: JobId
+    opts: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The child's options in the wire's own form."""
+    children: tuple[dict[str, Any], ...] = ()
+    """Its own children, likewise."""
 
 
 def check_kind(kind: str, reserved: "Set[str]") -> str:

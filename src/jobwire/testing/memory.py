@@ -20,7 +20,9 @@ from jobwire.job.ids import new_job_id, new_tokens
 from jobwire.job.messages import (
     CHILD_KIND,
     DATA_KIND,
+    NO_CHILDREN,
     CancelRequest,
+    Children,
     ChildRequest,
     Done,
     Failed,
@@ -272,6 +274,10 @@ class SingleJobEngine:
             case _:  # canceled or released: the test itself was stopped
                 pass
         self.over.set()
+
+    async def children(self, leased: LeasedJob) -> Children:  # noqa: ARG002 - of the protocol
+        """There are none: no job waits for others here."""
+        return NO_CHILDREN
 
     async def recover_orphans(
         self,

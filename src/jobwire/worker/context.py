@@ -7,7 +7,7 @@ same call blocks until the report is accepted.
 It knows no wire: reports go to a sink (`reports.py`).
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic
 
 from jobwire.job.engine import Use
@@ -16,14 +16,13 @@ from jobwire.job.ids import new_job_id
 from jobwire.job.messages import (
     CHILD_KIND,
     DATA_KIND,
-    ChildRequest,
     JobId,
     JobInfo,
     Report,
     check_kind,
 )
 from jobwire.worker.codec import MAX_REPORT_BYTES, to_json
-from jobwire.worker.reports import ReportSink
+from jobwire.worker.reports import ChildrenAnswer, ReportSink
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -84,9 +83,14 @@ class Context(_Parameters[P, S]):
         for example for a model that other jobs use."""
         self.sink.restart_timeout()
 
-    def progress(self, percent: float, message: str = "") -> Awaitable[None]:
-        """Report progress, 0 to 100, and the current step as text."""
-        if not 0 <= percent <= 100:
+    def progress(self, percent: float | Mapping[str, object], message: str = "") -> Awaitable[None]:
+        """Report progress, 0 to 100, and the current step as text; or an object of your own, with
+        the text as a log line."""
+        if isinstance(percent, Mapping):
+            if message:
+                self.log(message)
+            return self.emit("progress", percent)
+        if not 0 <= percent <= 100 and not self.sink.any_progress:
             raise ValueError(f"progress({percent!r}): percent must lie between 0 and 100")
         return self.emit("progress", {"percent": percent, "message": message})
 
@@ -109,15 +113,37 @@ class Context(_Parameters[P, S]):
         return self.sink.add(Report(DATA_KIND, to_json(payload)))
 
     def add_child(
-        self, queue: str, task: str, payload: object = None, *, job_id: str = ""
+        self,
+        queue: str,
+        task: str,
+        payload: object = None,
+        *,
+        job_id: str = "",
+        opts: Mapping[str, object] | None = None,
+        children: Sequence[Mapping[str, object]] = (),
     ) -> Awaitable[None]:
         """Submit a job that this one waits for when the handler raises `WaitForChildren`. With a
-        `job_id` of your own choice a repeated attempt adds no second child. Needs
+        `job_id` of your own choice a repeated attempt adds no second child. `opts` and `children`
+        have the wire's own form. A child that the wire refuses fails the job. Needs
         `uses={"children"}`."""
         self._require("children")
         payload_json = to_json({} if payload is None else payload)
-        child = ChildRequest(queue, task, payload_json, JobId(job_id) if job_id else new_job_id())
-        return self.sink.add(Report(CHILD_KIND, to_json(child)))
+        chosen_id = JobId(job_id) if job_id else new_job_id()
+        request = {
+            "queue": queue,
+            "task": task,
+            "payload_json": payload_json,
+            "job_id": chosen_id,
+            "opts": opts or {},
+            "children": children,
+        }
+        return self.sink.add(Report(CHILD_KIND, to_json(request)))
+
+    def children(self) -> ChildrenAnswer:
+        """The job's children: what they returned, and why they failed. `await ctx.children()`; in a
+        `def` `ctx.children().result()`. Needs `uses={"children"}`."""
+        self._require("children")
+        return self.sink.children()
 
     def _require(self, use: Use) -> None:
         if use not in self.sink.uses:

@@ -28,12 +28,12 @@ from typing import Any, Protocol
 import msgspec
 
 from jobwire.job.engine import Use
-from jobwire.job.messages import JobInfo, Report
+from jobwire.job.messages import Children, JobInfo, Report
 from jobwire.worker import outcomes
 from jobwire.worker.app import App, Around, Handler
 from jobwire.worker.context import Context
 from jobwire.worker.outcomes import ProcessResult, Returned
-from jobwire.worker.reports import ReportSink
+from jobwire.worker.reports import PendingChildren, ReportSink
 from jobwire.worker.signature import HandlerKind
 
 CallNext = Callable[[], Awaitable[object]]
@@ -145,6 +145,8 @@ class LoopSink:
         self._sink = sink
         self.uses: Set[Use] = sink.uses
         self.reserved_kinds: Set[str] = sink.reserved_kinds
+        self.any_progress = sink.any_progress
+        self.max_result_bytes = sink.max_result_bytes
 
     @property
     def stopped(self) -> bool:
@@ -155,6 +157,12 @@ class LoopSink:
             await asyncio.to_thread(self._sink.add, report)
 
         return asyncio.ensure_future(add())
+
+    def children(self) -> PendingChildren:
+        async def read() -> Children:
+            return (await asyncio.to_thread(self._sink.children)).result()
+
+        return PendingChildren(read())
 
     def restart_timeout(self) -> None:
         self._sink.restart_timeout()
@@ -192,7 +200,7 @@ def _around_process(
             for result, returned in results:
                 if value is returned:
                     return result
-            ending = outcomes.returned(value)
+            ending = outcomes.returned(value, sink.max_result_bytes)
         return ProcessResult(ending, "", sink.stopped)
 
     return around

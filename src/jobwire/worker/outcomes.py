@@ -127,10 +127,10 @@ class AttemptPolicy(msgspec.Struct, frozen=True):
     """What the handler declares to use."""
 
 
-def returned(value: object) -> Ending:
-    """The ending of a handler that returned `value`."""
+def returned(value: object, limit_bytes: int) -> Ending:
+    """The ending of a handler that returned `value`, of which so many bytes are allowed."""
     try:
-        return Returned(to_json(value))
+        return Returned(to_json(value, limit_bytes))
     except JsonTooLarge as error:
         return PermanentFailure("result_too_large", f"the result is too large: {error}")
     except NotJson as error:

@@ -10,12 +10,12 @@ import json
 import socket
 import struct
 import threading
-from typing import Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
 from jobwire.job.engine import Use
-from jobwire.job.messages import JobId, JobInfo, Json, Report
+from jobwire.job.messages import Children, JobId, JobInfo, Json, ParentJob, Report
 from jobwire.log import LoggingSettings
 from jobwire.worker.outcomes import Ending
 from jobwire.worker.reports import ReportSink
@@ -52,6 +52,11 @@ class Start(msgspec.Struct, tag=True):
     """The traceparent of the worker's span of this run; empty without tracing."""
     uses: frozenset[Use] = frozenset()
     reserved_kinds: frozenset[str] = frozenset()
+    any_progress: bool = False
+    max_result_bytes: int = 0
+    opts_json: str = "{}"
+    priority: int = 0
+    parent: tuple[str, str] | None = None
     lifespan: tuple[str, str, str] | None = None
     """Module, path and name of the App's lifespan, which the child enters before its first job."""
 
@@ -67,15 +72,20 @@ class Start(msgspec.Struct, tag=True):
     ) -> "Start":
         payload_json = json.dumps(job.payload)
         rest = (job.attempt, job.deliveries, job.created_ms, job.tenant, job.traceparent, trace)
-        of_sink = (frozenset(sink.uses), frozenset(sink.reserved_kinds))
+        kinds = (frozenset(sink.uses), frozenset(sink.reserved_kinds))
+        of_sink = (*kinds, sink.any_progress, sink.max_result_bytes)
         head = (module, path, function, job.id, job.source, job.task, payload_json)
-        return Start(*head, *rest, *of_sink, lifespan)
+        wire = (json.dumps(dict(job.opts)), job.priority, job.parent)
+        return Start(*head, *rest, *of_sink, *wire, lifespan)
 
     def job(self) -> JobInfo:
         """The job, as the handler's context shows it."""
         payload = cast(Json, json.loads(self.payload_json))
         rest = (self.attempt, self.deliveries, self.created_ms, self.tenant, self.traceparent)
-        return JobInfo(JobId(self.job_id), self.source, self.task, payload, *rest)
+        opts = cast("dict[str, Json]", json.loads(self.opts_json))
+        parent = ParentJob(*self.parent) if self.parent else None
+        head = (JobId(self.job_id), self.source, self.task, payload)
+        return JobInfo(*head, *rest, opts, self.priority, parent)
 
 
 class ReportAck(msgspec.Struct, tag=True):
@@ -84,11 +94,34 @@ class ReportAck(msgspec.Struct, tag=True):
     ok: bool
 
 
+class ChildrenMessage(msgspec.Struct, tag=True):
+    """The answer to a ChildrenRequest; `error` instead where they could not be read."""
+
+    values: dict[str, Any]
+    failed: dict[str, str]
+    ignored: dict[str, str]
+    pending: list[str]
+    error: str = ""
+
+    @staticmethod
+    def of(children: Children) -> "ChildrenMessage":
+        return ChildrenMessage(
+            dict(children.values),
+            dict(children.failed),
+            dict(children.ignored),
+            list(children.pending),
+        )
+
+    def answer(self) -> Children | str:
+        """The children, or why they could not be read."""
+        return self.error or Children(self.values, self.failed, self.ignored, self.pending)
+
+
 class Interrupt(msgspec.Struct, tag=True):
     """Stop the handler."""
 
 
-ToChild = LogConfig | Start | ReportAck | Interrupt
+ToChild = LogConfig | Start | ReportAck | ChildrenMessage | Interrupt
 
 # ── from the child ───────────────────────────────────────────────────────────────────────────────
 
@@ -97,6 +130,10 @@ class ReportMessage(msgspec.Struct, tag=True):
     """A report; the next one only after its ReportAck."""
 
     report: Report
+
+
+class ChildrenRequest(msgspec.Struct, tag=True):
+    """Read the job's children; answered by a ChildrenMessage."""
 
 
 class RestartTimeout(msgspec.Struct, tag=True):
@@ -110,7 +147,7 @@ class Ended(msgspec.Struct, tag=True):
     partial_json: str
 
 
-FromChild = ReportMessage | RestartTimeout | Ended
+FromChild = ReportMessage | ChildrenRequest | RestartTimeout | Ended
 
 T = TypeVar("T")
 

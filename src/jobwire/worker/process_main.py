@@ -27,6 +27,8 @@ from jobwire.worker import outcomes, signature
 from jobwire.worker.context import Context
 from jobwire.worker.outcomes import Ending
 from jobwire.worker.pipe import (
+    ChildrenMessage,
+    ChildrenRequest,
     Ended,
     Interrupt,
     LogConfig,
@@ -112,12 +114,14 @@ class JobReceiver:
                         self._sink = PipeSink(
                             lambda report: self._pipe.send(ReportMessage(report)),
                             lambda: self._pipe.send(RestartTimeout()),
-                            message.uses,
-                            message.reserved_kinds,
+                            lambda: self._pipe.send(ChildrenRequest()),
+                            message,
                         )
                         self._starts.put((message, self._sink))
                     case ReportAck(ok=ok) if self._sink is not None:
                         self._sink.acknowledge(ok)
+                    case ChildrenMessage() if self._sink is not None:
+                        self._sink.children_answered(message.answer())
                     case Interrupt() if self._sink is not None:
                         self._sink.stop()
                     case _:
@@ -158,7 +162,7 @@ class JobReceiver:
                     work = cast("Coroutine[Any, Any, object]", result)
                     run = asyncio.run if lifespan is None else lifespan.run
                     result = run(_interruptible(work, sink, start.job_id))
-            return outcomes.returned(result)
+            return outcomes.returned(result, sink.max_result_bytes)
         except BaseException as error:  # noqa: BLE001 - it becomes an Ending
             return outcomes.raised(error)
 

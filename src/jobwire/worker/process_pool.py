@@ -22,6 +22,8 @@ from jobwire.log import as_set_up
 from jobwire.spawn import ChildProcess, spawn
 from jobwire.worker.outcomes import Crashed, ProcessResult
 from jobwire.worker.pipe import (
+    ChildrenMessage,
+    ChildrenRequest,
     Ended,
     FromChild,
     Interrupt,
@@ -98,6 +100,8 @@ class HandlerProcess:
                     return ProcessResult(message.ending, message.partial_json, sink.stopped)
                 if isinstance(message, ReportMessage):
                     _send(pipe, ReportAck(_forward(message, sink)), sink)
+                elif isinstance(message, ChildrenRequest):
+                    _send(pipe, _children_of(sink), sink)
                 else:
                     sink.restart_timeout()
         except Exception as error:  # noqa: BLE001 - whatever happens, the job ends
@@ -171,7 +175,16 @@ class HandlerProcess:
         return f"was ended by {signal.Signals(-code).name}"
 
 
-def _send(pipe: Pipe[FromChild], message: Start | ReportAck, sink: ReportSink) -> None:
+def _children_of(sink: ReportSink) -> ChildrenMessage:
+    try:
+        return ChildrenMessage.of(sink.children().result())
+    except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001 - raised in the child
+        return ChildrenMessage({}, {}, {}, [], str(error) or type(error).__name__)
+
+
+def _send(
+    pipe: Pipe[FromChild], message: Start | ReportAck | ChildrenMessage, sink: ReportSink
+) -> None:
     pipe.send(message)
     if sink.stopped:  # an interrupt that came meanwhile could not be sent
         pipe.send(Interrupt())

@@ -21,11 +21,11 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence, Set
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jobwire.job.engine import Engine, Use
 from jobwire.job.errors import BackendUnavailable
-from jobwire.job.messages import Outcome, Report, ReportAnswer
+from jobwire.job.messages import Children, ChildrenRead, Outcome, Report, ReportAnswer
 from jobwire.worker.job_log import fields
 from jobwire.worker.watchdog import Watchdog, call
 
@@ -59,9 +59,47 @@ class ReportSink(Protocol):
         """Queue the report, in order; CancelledError if the job is over or lost."""
         ...
 
+    @property
+    def any_progress(self) -> bool:
+        """Whether progress may be any number."""
+        ...
+
+    @property
+    def max_result_bytes(self) -> int:
+        """The largest result, as JSON."""
+        ...
+
+    def children(self) -> "ChildrenAnswer":
+        """Read the job's children; BackendUnavailable if the server does not answer."""
+        ...
+
     def restart_timeout(self) -> None:
         """Count the job's `timeout_s` from now on."""
         ...
+
+
+class ChildrenAnswer(Protocol):
+    """`await` it in an `async def`; in a `def`, where the call has waited, take the `result()`."""
+
+    def result(self) -> Children: ...
+
+    def __await__(self) -> Generator[Any, Any, Children]: ...
+
+
+class PendingChildren:
+    """The answer in a coroutine."""
+
+    __slots__ = ("_reading",)
+
+    def __init__(self, reading: Coroutine[Any, Any, Children]) -> None:
+        self._reading = reading
+
+    def result(self) -> Children:
+        self._reading.close()
+        raise RuntimeError("in an `async def`, write `await ctx.children()`")
+
+    def __await__(self) -> Generator[Any, Any, Children]:
+        return self._reading.__await__()
 
 
 class ReportAdded:
@@ -177,22 +215,19 @@ class ThreadSink:
     """The sink of a handler in a thread, or of the thread that serves a child process. Any thread
     may use it, since a handler may start threads of its own."""
 
-    __slots__ = ("_add", "_loop", "_restart", "_window", "reserved_kinds", "stopped", "uses")
+    __slots__ = (
+        *("_loop", "_run", "_window", "any_progress", "max_result_bytes", "reserved_kinds"),
+        *("stopped", "uses"),
+    )
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        add: Callable[[Report], object],
-        restart: Callable[[], object],
-        uses: Set[Use],
-        reserved_kinds: Set[str],
-    ) -> None:
-        """`add` and `restart` are called on the event loop."""
-        self.uses = uses
-        self.reserved_kinds = reserved_kinds
+    def __init__(self, loop: asyncio.AbstractEventLoop, run: "Run") -> None:
+        """Methods of the run are called on the event loop."""
+        self.uses = run.uses
+        self.reserved_kinds = run.reserved_kinds
+        self.any_progress = run.any_progress
+        self.max_result_bytes = run.max_result_bytes
         self._loop = loop
-        self._add = add
-        self._restart = restart
+        self._run = run
         self._window = threading.Semaphore(WINDOW)
         self.stopped = False
 
@@ -201,11 +236,17 @@ class ThreadSink:
         if self.stopped:
             self._window.release()  # the next waiting thread is refused, too
             raise asyncio.CancelledError("this job is over")
-        self._loop.call_soon_threadsafe(self._add, report)
+        self._loop.call_soon_threadsafe(self._run.add_from_thread, report)
         return REPORT_ADDED
 
+    def children(self) -> ChildrenRead:
+        if self.stopped:
+            raise asyncio.CancelledError("this job is over")
+        reading = asyncio.run_coroutine_threadsafe(self._run.read_children(), self._loop)
+        return ChildrenRead(reading.result())
+
     def restart_timeout(self) -> None:
-        self._loop.call_soon_threadsafe(self._restart)
+        self._loop.call_soon_threadsafe(self._run.restart_timeout)
 
     def acknowledge(self, count: int) -> None:
         """On the event loop: the window has space for `count` more."""
@@ -217,6 +258,15 @@ class ThreadSink:
         self._window.release()
 
 
+class SinkRules(Protocol):
+    """What a child process knows of the job's queue."""
+
+    uses: frozenset[Use]
+    reserved_kinds: frozenset[str]
+    any_progress: bool
+    max_result_bytes: int
+
+
 class PipeSink:
     """The sink in a child process: one report at a time, each acknowledged before the next."""
 
@@ -224,13 +274,17 @@ class PipeSink:
         self,
         send: Callable[[Report], None],
         restart: Callable[[], None],
-        uses: Set[Use] = frozenset(),
-        reserved_kinds: Set[str] = frozenset(),
+        request_children: Callable[[], None],
+        rules: SinkRules,
     ) -> None:
-        """`send` and `restart` write to the pipe."""
-        self.uses = uses
-        self.reserved_kinds = reserved_kinds
+        """`send`, `restart` and `request_children` write to the pipe."""
+        self.uses = rules.uses
+        self.reserved_kinds = rules.reserved_kinds
+        self.any_progress = rules.any_progress
+        self.max_result_bytes = rules.max_result_bytes
         self._send = send
+        self._request_children = request_children
+        self._children: queue.SimpleQueue[Children | str] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._acks: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self.restart_timeout = restart
@@ -243,6 +297,18 @@ class PipeSink:
             if not self._acks.get():
                 raise asyncio.CancelledError("this job is over")
         return REPORT_ADDED
+
+    def children(self) -> ChildrenRead:
+        with self._lock:
+            self._request_children()
+            answer = self._children.get()
+        if isinstance(answer, Children):
+            return ChildrenRead(answer)
+        raise BackendUnavailable("the job's children could not be read", detail=answer)
+
+    def children_answered(self, answer: Children | str) -> None:
+        """By the thread that reads the pipe: the children, or why they could not be read."""
+        self._children.put(answer)
 
     def acknowledge(self, accepted: bool) -> None:
         """By the thread that reads the pipe: the worker's answer to the last report."""

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jobwire.job.engine import Use
 from jobwire.job.ids import random_fraction
-from jobwire.job.messages import LeasedJob, Outcome, Report
+from jobwire.job.messages import Children, LeasedJob, Outcome, Report
 from jobwire.worker import outcomes
 from jobwire.worker.app import Handler
 from jobwire.worker.context import Context
 from jobwire.worker.job_log import fields
 from jobwire.worker.metrics import TaskMetrics
 from jobwire.worker.outcomes import Ending, Returned, StopReason
-from jobwire.worker.reports import ReportBuffer, ThreadSink
+from jobwire.worker.reports import PendingChildren, ReportBuffer, ThreadSink
 
 if TYPE_CHECKING:  # queue_loop.py makes the runs
     from jobwire.worker.queue_loop import QueueLoop
@@ -101,6 +101,20 @@ class Run:
     @property
     def reserved_kinds(self) -> Set[str]:
         return self.owner.engine.reserved_kinds
+
+    @property
+    def any_progress(self) -> bool:
+        return self.owner.engine.traits.any_progress
+
+    @property
+    def max_result_bytes(self) -> int:
+        return self.owner.engine.traits.max_result_bytes
+
+    def children(self) -> PendingChildren:
+        return PendingChildren(self.read_children())
+
+    async def read_children(self) -> Children:
+        return await self.owner.engine.children(self.leased)
 
     def add(self, report: Report) -> Awaitable[None]:
         buffer = self.buffer

@@ -134,7 +134,7 @@ class Runner:
                 work = _call(run, run, self.state)
                 waiting_for = work.send(None)
             except StopIteration as end:
-                run.code_ended(outcomes.returned(end.value))
+                run.code_ended(outcomes.returned(end.value, run.max_result_bytes))
             except BaseException as error:  # noqa: BLE001 - it becomes an Ending
                 run.code_ended(outcomes.raised(error))
             else:
@@ -157,7 +157,7 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - it becomes an Ending
             run.code_ended(outcomes.raised(error))
         else:
-            run.code_ended(outcomes.returned(value))
+            run.code_ended(outcomes.returned(value, run.max_result_bytes))
 
     # ── threads, and processes, each served by a thread ──────────────────────────────────────────
 
@@ -166,9 +166,7 @@ class Runner:
             run.owner.renew_first(run)
             return
         run.phase = Phase.RUNNING
-        run.sink = ThreadSink(
-            self._loop, run.add_from_thread, run.restart_timeout, run.uses, run.reserved_kinds
-        )
+        run.sink = ThreadSink(self._loop, run)
         run.limit(run.handler.timeout_of(run.leased))
         if run.handler.kind is HandlerKind.PROCESS:
             process = self._processes.acquire()
@@ -187,7 +185,8 @@ class Runner:
         try:
             if run.sink.stopped:
                 raise asyncio.CancelledError
-            ending = outcomes.returned(_checked(_call_handler(run, run.sink, self.state)))
+            value = _checked(_call_handler(run, run.sink, self.state))
+            ending = outcomes.returned(value, run.max_result_bytes)
         except BaseException as error:  # noqa: BLE001 - it becomes an Ending
             ending = outcomes.raised(error)
         self._call_on_loop(lambda: run.code_ended(ending))

@@ -10,8 +10,9 @@ import msgspec
 from jobwire.handlers.llm import LlmSettings, register
 from jobwire.handlers.llm.models.factory import Models
 from jobwire.job.engine import Use
-from jobwire.job.messages import JobId, JobInfo, Json, Report
+from jobwire.job.messages import NO_CHILDREN, ChildrenRead, JobId, JobInfo, Json, Report
 from jobwire.worker import App, Context
+from jobwire.worker.codec import MAX_RESULT_BYTES
 from jobwire.worker.reports import REPORT_ADDED
 
 
@@ -29,10 +30,15 @@ class RecordingSink:
         self.stopped = False
         self.uses: frozenset[Use] = frozenset()
         self.reserved_kinds: frozenset[str] = frozenset()
+        self.any_progress = False
+        self.max_result_bytes = MAX_RESULT_BYTES
         self._hear = hear
 
     def restart_timeout(self) -> None:
         """Nothing is timed here."""
+
+    def children(self) -> ChildrenRead:
+        return ChildrenRead(NO_CHILDREN)
 
     def add(self, report: Report) -> Awaitable[None]:
         event = Event(report.kind, msgspec.json.decode(report.data_json), report.step)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.flows import FlowJobs, FlowNode, add_flow
 from jobwire.systems.queues.options import Backoff, Deduplication, JobOptions
 from jobwire.systems.queues.queue import Added, BullQueue, NewJob
-from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.settings import BullSettings, QueuesSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
 from jobwire.worker import Worker
@@ -135,6 +137,52 @@ async def test_b21_the_events_keep_to_their_length(
     await serve(slots=100)
     await counted(queue, waiting=0, active=0)
     assert 20 <= plain.xlen(f"{KEY}events") < 120
+
+
+# ── options of the worker ────────────────────────────────────────────────────────────────────────
+
+
+@clause("B-21")
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({"keep_completed": 0, "keep_failed": 0}, (0, 0)),
+        ({"keep_completed": 2, "keep_failed": 1}, (2, 1)),
+        ({"keep_completed_for": timedelta(hours=1)}, (3, 3)),
+    ],
+    ids=["none", "count", "age"],
+)
+async def test_b21_a_worker_keeps_jobs_without_a_rule_of_their_own(
+    serve: Serve, queue: BullQueue, plain: Plain, options: dict[str, Any], left: tuple[int, int]
+) -> None:
+    bull = QueuesSettings(**options).bull()
+    await queue.submit_many([NewJob(name) for name in ("ok", "fail") for _ in range(3)])
+    own = JobOptions(remove_on_complete=False, remove_on_fail=False)
+    kept = [await queue.submit(name, "{}", own) for name in ("ok", "fail")]
+    if "keep_completed_for" in options:  # one that ended two hours ago
+        plain.call("ZADD", f"{KEY}completed", round(time.time() * 1000) - 7_200_000, "old")
+        plain.call("HSET", f"{KEY}old", "name", "ok")
+    await serve(keep_completed=bull.keep_completed, keep_failed=bull.keep_failed)
+    completed, failed = left
+    await counted(queue, waiting=0, active=0)
+    counts = await queue.counts()
+    assert counts[State.COMPLETED] == completed + 1
+    assert counts[State.FAILED] == failed + 1
+    states = [await queue.state(each.job_id) for each in kept if isinstance(each, Added)]
+    assert states == [State.COMPLETED, State.FAILED], "the job's own rule counts"
+
+
+@clause("B-21")
+async def test_b21_a_job_that_was_started_too_often_fails_without_running(
+    serve: Serve, queue: BullQueue
+) -> None:
+    job_id = await add(queue, "fail", attempts=10)
+    await serve(max_started=3)
+    await counted(queue, failed=1)
+    job = await queue.get(job_id)
+    assert job is not None
+    assert job.failed_reason == "job started more than allowable limit", "Node's own words"
+    assert (job.attempts_started, job.attempts_made) == (4, 4)
 
 
 # ── producers ────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,9 @@ from jobwire.job.engine import (
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.ids import random_fraction
 from jobwire.job.messages import (
+    NO_CHILDREN,
     CancelRequest,
+    Children,
     LeasedJob,
     Outcome,
     Released,
@@ -328,6 +330,10 @@ class StreamsEngine:
         """Wake a worker that waits with a free slot, so that it reclaims."""
         self.reclaim_soon()
         await self._reader.wake_if_idle()
+
+    async def children(self, leased: LeasedJob) -> Children:  # noqa: ARG002 - of the protocol
+        """There are none: no job waits for others here."""
+        return NO_CHILDREN
 
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
         """Jobs that are pending under this consumer and unknown to the worker (J-30)."""

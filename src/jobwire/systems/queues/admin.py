@@ -8,7 +8,7 @@ input raises RefusedError.
 import asyncio
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
-from jobwire.job.messages import Json
+from jobwire.job.messages import NO_CHILDREN, Children
 from jobwire.systems.queues import contract
 from jobwire.systems.queues.checks import (
     UNKNOWN_STATE,
@@ -18,8 +18,9 @@ from jobwire.systems.queues.checks import (
     is_job_id,
     refuse,
 )
-from jobwire.systems.queues.codec import clean, number_of, read_json
-from jobwire.systems.queues.contract import COLLECTIONS, Meta, Refusal, Relation, State
+from jobwire.systems.queues.children import read_children
+from jobwire.systems.queues.codec import clean, number_of
+from jobwire.systems.queues.contract import COLLECTIONS, Meta, Refusal, State
 from jobwire.systems.queues.queue import BullQueue
 
 _MAX_MS: Final = 10 * 365 * 86_400_000
@@ -34,15 +35,6 @@ class Metrics(NamedTuple):
 
     total: int
     minutes: list[int]
-
-
-class Children(NamedTuple):
-    """The children of a job by what became of them; keys are those of the jobs."""
-
-    values: dict[str, Json]
-    ignored: dict[str, str]
-    failed: list[str]
-    pending: list[str]
 
 
 class Limits(NamedTuple):
@@ -110,13 +102,15 @@ class QueueAdmin:
         message: str = "",
         *,
         any_number: bool = False,
-        keep_logs: int = contract.KEEP_MESSAGES,
+        keep_logs: int | None = None,
     ) -> Refusal | None:
         """Set a job's progress from outside its worker. The message goes to the event and to the
         job's log, which keeps the newest `keep_logs` lines."""
         check_progress(value_json, any_number=any_number)
-        text = clean(message, contract.MAX_MESSAGE)
-        return await self._one("progress", job_id, value_json, text, keep_logs)
+        settings = self._queue.settings
+        text = clean(message, settings.max_log_chars)
+        keep = settings.max_log_lines if keep_logs is None else keep_logs
+        return await self._one("progress", job_id, value_json, text, keep)
 
     async def set_data(self, job_id: str, data_json: str) -> Refusal | None:
         """Replace a job's payload; a running attempt keeps its own."""
@@ -128,7 +122,7 @@ class QueueAdmin:
         if not is_job_id(job_id):
             return Refusal.MISSING
         check_int("keep", keep, 0, 1_000_000)
-        text = clean(line, contract.MAX_STACK)
+        text = clean(line, self._queue.settings.max_log_chars)
         length = cast(int, await self._queue.run("log", job_id, text, keep))
         return Refusal.MISSING if length < 0 else length
 
@@ -146,21 +140,8 @@ class QueueAdmin:
     async def children(self, job_id: str) -> Children:
         """The children of a job."""
         if not is_job_id(job_id):
-            return Children({}, {}, [], [])
-        call, key = self._queue.connection.call, self._queue.keys.job(job_id)
-        values, ignored, failed, pending = await asyncio.gather(
-            call("HGETALL", f"{key}:{Relation.PROCESSED}"),
-            call("HGETALL", f"{key}:{Relation.IGNORED}"),
-            call("ZRANGE", f"{key}:{Relation.FAILED}", 0, -1),
-            call("SMEMBERS", f"{key}:{Relation.UNPROCESSED}"),
-        )
-        processed = cast("dict[str, str]", values)
-        return Children(
-            {child: read_json(text) for child, text in processed.items()},
-            cast("dict[str, str]", ignored),
-            cast("list[str]", failed),
-            sorted(cast("list[str]", pending)),
-        )
+            return NO_CHILDREN
+        return await read_children(self._queue.connection, self._queue.keys.job(job_id))
 
     # Many jobs
 

@@ -85,6 +85,13 @@ def is_job_id(job_id: str) -> bool:
     return len(parts) == 1 or parts[-1] not in contract.JOB_PARTS
 
 
+def job_of_key(key: str, prefix: str) -> tuple[str, str] | None:
+    """Queue and id of the job that a key is of; None if it is not a job's of this prefix."""
+    queue, _, job_id = key.removeprefix(f"{prefix}:").partition(":")
+    fits = key.startswith(f"{prefix}:") and is_queue_name(queue) and is_job_id(job_id)
+    return (queue, job_id) if fits else None
+
+
 def check_json(text: str, what: str) -> None:
     """Text that every program of the wire can parse; NaN and Infinity are not JSON."""
     try:

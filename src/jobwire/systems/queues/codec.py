@@ -17,6 +17,7 @@ from jobwire.valkey import Reply
 
 _decode: Final = msgspec.json.Decoder().decode
 _ATTEMPTS: Final = Opt.ATTEMPTS.value
+_PRIORITY: Final = Opt.PRIORITY.value
 _SHORT: Final = 200
 """Characters of options that are kept decoded."""
 _BAD_DATA: Final = "the field data is not JSON"
@@ -24,8 +25,8 @@ _NO_NAME: Final = "the job has no name"
 
 
 class Job(NamedTuple):
-    """A job hash, read. `take` brings the fields down to `payload`, which is what a worker needs;
-    those after it have their defaults then."""
+    """A job hash, read. `take` brings the fields down to `parent_key`, which a worker needs; the
+    others have their defaults then."""
 
     id: str
     name: str
@@ -41,8 +42,9 @@ class Job(NamedTuple):
     """Why the job cannot be run; empty where it can."""
     payload: "Json | UnsetType" = UNSET
     """The data, decoded: only after `take`."""
-    delay_ms: int = 0
     priority: int = 0
+    parent_key: str = ""
+    delay_ms: int = 0
     stalled: int = 0
     progress_json: str = "0"
     return_json: str = ""
@@ -50,7 +52,6 @@ class Job(NamedTuple):
     processed_on_ms: int | None = None
     finished_on_ms: int | None = None
     processed_by: str = ""
-    parent_key: str = ""
     deduplication_id: str = ""
 
     @property
@@ -118,14 +119,17 @@ def read_take(reply: Reply) -> TakeAnswer:
 
 
 _Text: TypeAlias = str | None
-_Row: TypeAlias = tuple[_Text, _Text, _Text, _Text, _Text, int | _Text, _Text, _Text, _Text]
-"""Name, data, opts, timestamp, attempts made and started, stack trace, scheduler, deferred
-failure."""
+_Row: TypeAlias = tuple[
+    *(_Text, _Text, _Text, _Text, _Text, int | _Text, _Text, _Text, _Text, _Text, _Text)
+]
+"""Name, data, opts, timestamp, attempts made and started, stack trace, scheduler, deferred failure,
+priority, key of the parent."""
 
 
 def _read_started(job_id: str, row: _Row) -> Job:
     """What a worker has to know of a job that it has started."""
-    name, data, opts_json, timestamp, made, started, stacks, scheduler, deferred = row
+    name, data, opts_json, timestamp, made, started, stacks, scheduler, deferred, *rest = row
+    priority, parent_key = rest
     opts, problem = _options("{}" if opts_json is None else opts_json)
     payload: Json = None
     try:
@@ -147,6 +151,8 @@ def _read_started(job_id: str, row: _Row) -> Job:
         deferred or "",
         problem,
         payload,
+        number_of(opts.get(_PRIORITY) if priority is None else priority) or 0,
+        parent_key or "",
     )
 
 

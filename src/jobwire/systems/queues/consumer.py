@@ -22,13 +22,7 @@ from jobwire.systems.queues.codec import (
     read_job,
     read_take,
 )
-from jobwire.systems.queues.contract import (
-    CANCELED,
-    KEEP_MESSAGES,
-    MAX_MESSAGE,
-    Keys,
-    Refusal,
-)
+from jobwire.systems.queues.contract import CANCELED, Keys, Refusal
 from jobwire.systems.queues.scheduler_iterations import Unreadable, next_iteration
 from jobwire.systems.queues.scripts import script
 from jobwire.systems.queues.settings import BullSettings
@@ -168,12 +162,13 @@ class BullConsumer:
         value_json: str,
         message: str = "",
         *,
-        keep_logs: int = KEEP_MESSAGES,
+        keep_logs: int | None = None,
     ) -> Awaitable[bool]:
         """Write what a running job reports: progress, a line of the log (`message`), data or an
         event; False where the lock is no longer the caller's."""
-        text = clean(message, MAX_MESSAGE)
-        return self._written(self._run("report", job_id, token, kind, value_json, text, keep_logs))
+        text = clean(message, self.settings.max_log_chars)
+        keep = self.settings.max_log_lines if keep_logs is None else keep_logs
+        return self._written(self._run("report", job_id, token, kind, value_json, text, keep))
 
     async def _written(self, reply: Awaitable[Reply]) -> bool:
         return await reply == "written"

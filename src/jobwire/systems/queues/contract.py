@@ -305,9 +305,6 @@ MAX_BULK_BYTES: Final = 10 * 1024 * 1024
 MAX_DATA_BYTES: Final = MAX_BULK_BYTES
 MAX_REASON: Final = 10_000
 MAX_STACK: Final = 50_000
-MAX_MESSAGE: Final = 2_000
-KEEP_MESSAGES: Final = 10_000
-"""How many lines of a job's log stay by default."""
 MAX_FLOW_JOBS: Final = MAX_BULK_JOBS
 BATCH: Final = 1_000
 """How many jobs an admin verb moves or deletes in one script call."""

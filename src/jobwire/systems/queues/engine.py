@@ -7,6 +7,7 @@ called, many in one write. It keeps no state of jobs besides the tokens of calls
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Sequence, Set
+from dataclasses import replace
 from typing import Final, cast
 
 import msgspec
@@ -23,10 +24,12 @@ from jobwire.job.messages import (
     CHILD_KIND,
     Canceled,
     CancelRequest,
+    Children,
     ChildRequest,
     Done,
     Failed,
     JobError,
+    JobId,
     LeasedJob,
     Outcome,
     Postponed,
@@ -45,6 +48,7 @@ from jobwire.job.messages import Settled as SettledBatch
 from jobwire.job.states import State
 from jobwire.systems.queues import settle_args
 from jobwire.systems.queues.announcement import Announcement
+from jobwire.systems.queues.children import child_flow, read_children
 from jobwire.systems.queues.codec import (
     Empty,
     Job,
@@ -56,7 +60,6 @@ from jobwire.systems.queues.codec import (
 )
 from jobwire.systems.queues.consumer import BullConsumer, Settled
 from jobwire.systems.queues.contract import (
-    KEEP_MESSAGES,
     RATE_LIMITED,
     RESERVED_KINDS,
     SETTLED_TTL_MS,
@@ -64,9 +67,11 @@ from jobwire.systems.queues.contract import (
     Opt,
     Refusal,
 )
+from jobwire.systems.queues.flows import add_flow
 from jobwire.systems.queues.idle_queues import IdleQueue
 from jobwire.systems.queues.lease_renewal import BullLeaseRenewer, read_renewed
 from jobwire.systems.queues.leased_jobs import end_of, failure_of, leased_job
+from jobwire.systems.queues.new_jobs import flow_tree
 from jobwire.systems.queues.options import JobOptions, Parent
 from jobwire.systems.queues.queue import BullQueue, NewJob
 from jobwire.systems.queues.replies import raises_unavailable, settle_answer, unavailable
@@ -108,6 +113,11 @@ class BullEngine:
         self.keys = Keys(queue, shared.settings.prefix)
         self._shared = shared
         self._settings = shared.settings
+        self.traits = replace(
+            self.traits,
+            any_progress=shared.settings.any_progress,
+            max_result_bytes=shared.settings.max_result_bytes,
+        )
         self._announcement: Announcement | None = None
         self._consumer: BullConsumer | None = None
         self._queue: BullQueue | None = None
@@ -123,6 +133,9 @@ class BullEngine:
         """The last take started nothing since the queue is paused or at its concurrency."""
         self._settles = 0
         """How many batches were settled: each may end such a block, and writes no marker."""
+        self._refused_children: dict[JobId, str] = {}
+        """Why a child of a running job was not added. The answer may come after the job was
+        released, which runs again at once."""
         self._in_flight: set[str] = set()
         """Tokens of takes whose answers have not arrived."""
         self._listings: list[set[str]] = []
@@ -250,7 +263,7 @@ class BullEngine:
         for token, answer in zip(tokens, found, strict=False):
             match answer:
                 case Took(job):
-                    jobs.append(leased_job(job, token, self.name))
+                    jobs.append(leased_job(job, token, self.name, self._settings))
                 case Empty(due_ms):
                     self._idle.due_ms = due_ms or None
                 case Limited(wait_ms, due_ms):
@@ -276,7 +289,11 @@ class BullEngine:
                 found = await self.consumer.recover(self._shared.token_prefix, known, idle_ms)
         finally:
             self._listings.remove(others)
-        return [leased_job(job, token, self.name) for token, job in found if token not in others]
+        return [
+            leased_job(job, token, self.name, self._settings)
+            for token, job in found
+            if token not in others
+        ]
 
     # Reporting
 
@@ -301,16 +318,48 @@ class BullEngine:
             return self._add_child(leased, child)
         kept = number_of(job.opts.get(Opt.KEEP_LOGS))
         written = self.consumer.report(
-            job.id, leased.token, *wire_report(report), keep_logs=kept or KEEP_MESSAGES
+            job.id,
+            leased.token,
+            *wire_report(report, self._settings),
+            keep_logs=kept or self._settings.max_log_lines,
         )
         return _reported(written)
 
+    async def children(self, leased: LeasedJob) -> Children:
+        with raises_unavailable():
+            return await read_children(self._shared.connection, self.keys.job(leased.job.id))
+
     def _add_child(self, leased: LeasedJob, child: ChildRequest) -> Awaitable[ReportAnswer]:
+        """A child that the wire refuses fails its job: it would wait for it in vain."""
         shared = self._shared
-        queue = BullQueue(shared.connection, child.queue, shared.settings, now_ms=shared.now_ms)
+
+        def open_queue(name: str) -> BullQueue:
+            return BullQueue(shared.connection, name, shared.settings, now_ms=shared.now_ms)
+
         parent = Parent(self.name, leased.job.id)
-        options = JobOptions(job_id=child.job_id, parent=parent)
-        return _child_added(queue.send(NewJob(child.task, child.payload_json, options)))
+        try:
+            if child.opts or child.children:
+                prefix = shared.settings.prefix
+                root = flow_tree(
+                    child_flow(child), child.queue, prefix, open_queue, "the child", parent
+                )
+                sent = add_flow(shared.connection, root, shared.settings, now_ms=shared.now_ms)
+            else:
+                options = JobOptions(job_id=child.job_id, parent=parent)
+                job = NewJob(child.task, child.payload_json, options)
+                sent = open_queue(child.queue).send(job)
+        except RefusedError as error:
+            self._refused_children[leased.job.id] = f"a child was refused: {error.message}"
+            raise
+        return self._child_added(leased, sent)
+
+    async def _child_added(self, leased: LeasedJob, sent: Awaitable[object]) -> ReportAnswer:
+        answer = await sent
+        if answer is Refusal.HAS_PARENT:
+            reason = "a child was refused: its id is that of a job with another parent"
+            _log.warning("%s: job=%s", reason, leased.job.id)
+            self._refused_children[leased.job.id] = reason
+        return ReportAnswer.LOST if answer is Refusal.NO_PARENT else ReportAnswer.WRITTEN
 
     # Settling
 
@@ -323,8 +372,10 @@ class BullEngine:
         ends: list[End] = []
         others: list[tuple[int, Sent]] = []
         try:
+            if self._refused_children:
+                batch = [(leased, self._final(leased, outcome)) for leased, outcome in batch]
             for place, (leased, outcome) in enumerate(batch):
-                end = end_of(leased, outcome)
+                end = end_of(leased, outcome, self._settings)
                 if end is None:
                     others.append((place, self._send(leased, outcome)))
                 else:
@@ -387,6 +438,13 @@ class BullEngine:
             return settle_answer(answer)
         return settle_answer(await self.consumer.fail(job, leased.token, failure))
 
+    def _final(self, leased: LeasedJob, outcome: Outcome) -> Outcome:
+        """A job whose child was refused cannot succeed."""
+        reason = self._refused_children.pop(leased.job.id, "")
+        if not reason or not isinstance(outcome, Done | WaitsForChildren):
+            return outcome
+        return Failed(JobError("bad_child", reason))
+
     def _send(self, leased: LeasedJob, outcome: Outcome) -> Sent:
         """Send an outcome that does not end the job."""
         consumer, job, token = self.consumer, cast(Job, leased.wire), leased.token
@@ -423,6 +481,9 @@ class BullEngine:
         answered = await answer
         if answered is True:
             return SettleAnswer.SETTLED
+        reason = self._refused_children.pop(JobId(job.id), "")
+        if answered is False and reason:
+            return settle_answer(await self.consumer.fail(job, token, Failure(reason)))
         if answered is False:
             return settle_answer(await self.consumer.release(job.id, token))
         if answered is Refusal.FAILED_CHILDREN:
@@ -477,10 +538,6 @@ async def _dropped() -> ReportAnswer:
 
 async def _reported(written: Awaitable[bool]) -> ReportAnswer:
     return ReportAnswer.WRITTEN if await written else ReportAnswer.LOST
-
-
-async def _child_added(answer: Awaitable[object]) -> ReportAnswer:
-    return ReportAnswer.LOST if await answer is Refusal.NO_PARENT else ReportAnswer.WRITTEN
 
 
 async def _collected(sent: Sequence[Awaitable[ReportAnswer]]) -> list[ReportAnswer]:

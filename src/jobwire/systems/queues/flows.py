@@ -6,7 +6,7 @@
 The nodes may be of several queues of one server; on a cluster their names share a hash tag.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, cast
 from uuid import uuid4
@@ -19,7 +19,7 @@ from jobwire.systems.queues.options import Parent, ParentPolicy, write_options, 
 from jobwire.systems.queues.queue import BullQueue, NewJob, check_bulk_bytes
 from jobwire.systems.queues.scripts import script
 from jobwire.systems.queues.settings import BullSettings
-from jobwire.valkey import Arg, Connection
+from jobwire.valkey import Arg, Connection, Reply
 
 MAX_DEPTH: Final = 50
 
@@ -43,14 +43,15 @@ class FlowJobs:
     children: list["FlowJobs"] = field(default_factory=list["FlowJobs"])
 
 
-async def add_flow(
+def add_flow(
     connection: Connection,
     root: FlowNode,
     settings: BullSettings | None = None,
     *,
     now_ms: NowMs = system_now_ms,
-) -> FlowJobs | Refusal:
-    """Make all jobs or none. A job whose custom id exists is attached to its new parent."""
+) -> Awaitable[FlowJobs | Refusal]:
+    """Make all jobs or none. A job whose custom id exists is attached to its new parent. Sent when
+    called; RefusedError where the wire does not take a job."""
     chosen = settings or BullSettings()
     nodes, tree = _level_order(root, chosen.prefix)
     metas = list(dict.fromkeys(node.keys.meta for node in nodes))
@@ -60,7 +61,11 @@ async def add_flow(
     for node in nodes:
         BullQueue(connection, node.keys.queue, chosen).check(node.job)
         args += _node_args(node, metas.index(node.keys.meta) + 1, asked_ms, chosen.prefix)
-    reply = await connection.run(script("flow"), metas, args)
+    return _made(connection.run(script("flow"), metas, args), tree)
+
+
+async def _made(answer: Awaitable[Reply], tree: FlowJobs) -> FlowJobs | Refusal:
+    reply = await answer
     match cast("list[str]", reply):
         case ["ok", root_id, *_]:
             # The root is another job where its deduplication id is owned.

@@ -62,7 +62,7 @@ class BullLeaseRenewer:
         settings = self._settings
         with raises_unavailable():
             for leased, outcome in batch:
-                verb, args = settle_call(leased, outcome, settings.metrics_points)
+                verb, args = settle_call(leased, outcome, settings)
                 keys = (Keys(leased.job.source, settings.prefix).meta,)
                 head = (self._now_ms(), int(settings.extras))
                 self._socket.run(script(verb), keys, (*head, *args))

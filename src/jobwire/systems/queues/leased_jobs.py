@@ -17,14 +17,17 @@ from jobwire.job.messages import (
     Json,
     LeasedJob,
     Outcome,
+    ParentJob,
     Policy,
     RetryLater,
     Token,
 )
 from jobwire.job.retry import Backoff
 from jobwire.systems.queues import settle_args
+from jobwire.systems.queues.checks import job_of_key
 from jobwire.systems.queues.codec import Job, number_of
 from jobwire.systems.queues.contract import CANCELED, Opt
+from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.settle_args import End, Failure
 from jobwire.valkey import Arg
 
@@ -33,10 +36,14 @@ _LONGEST_BACKOFF_S: Final = 10 * 365 * 86_400.0
 _BACKOFF: Final = Opt.BACKOFF.value
 _NO_POLICY: Final = Policy()
 _CANCELED: Final = Failure(CANCELED)
+_STARTED_TOO_OFTEN: Final = Failed(
+    JobError("started_too_often", "job started more than allowable limit")
+)
+_DEFAULTS: Final = BullSettings()
 _decode: Final = msgspec.json.Decoder().decode
 
 
-def leased_job(job: Job, token: str, queue: str) -> LeasedJob:
+def leased_job(job: Job, token: str, queue: str, settings: BullSettings = _DEFAULTS) -> LeasedJob:
     """A started job. One that must not run has its outcome already."""
     payload = job.payload
     if payload is UNSET:
@@ -51,6 +58,9 @@ def leased_job(job: Job, token: str, queue: str) -> LeasedJob:
         job.timestamp_ms,
         "",
         "",
+        job.opts,
+        job.priority,
+        _parent(job.parent_key, settings.prefix) if job.parent_key else None,
     )
     attempts = job.attempts
     policy = _NO_POLICY
@@ -58,7 +68,14 @@ def leased_job(job: Job, token: str, queue: str) -> LeasedJob:
         # B-23: every program of the wire runs a job as often as its producer has chosen.
         policy = Policy(attempts or None, None, _backoff(job, attempts), limited=False)
     preset = _preset(job) if job.problem or job.deferred_failure else None
+    if preset is None and 0 < settings.max_started < job.attempts_started:
+        preset = _STARTED_TOO_OFTEN
     return LeasedJob(info, Token(token), policy, preset, job)
+
+
+def _parent(key: str, prefix: str) -> ParentJob | None:
+    found = job_of_key(key, prefix)
+    return found and ParentJob(*found)
 
 
 def _preset(job: Job) -> Outcome | None:
@@ -94,18 +111,17 @@ def _fixed(delay_ms: int, jitter: float) -> Backoff:
 
 def failure_of(error: JobError) -> Failure:
     """`failedReason` and the stack: the exception's own text, as a Node worker writes it (B-14)."""
-    reason = error.message
-    if error.cause_type:
-        reason = f"{error.cause_type}: {error.cause_text}" if error.cause_text else error.cause_type
-    return Failure(reason, error.detail)
+    return Failure(error.cause_text or error.cause_type or error.message, error.detail)
 
 
-def settle_call(leased: LeasedJob, outcome: Outcome, metrics_points: int) -> tuple[str, list[Arg]]:
+def settle_call(
+    leased: LeasedJob, outcome: Outcome, settings: BullSettings
+) -> tuple[str, list[Arg]]:
     """The script that settles one job, and its arguments, for a process that ends: what would wait
     for children or for a limit is released instead."""
     job, token = cast(Job, leased.wire), leased.token
-    if (end := end_of(leased, outcome)) is not None:
-        return "settle", [metrics_points, *end]
+    if (end := end_of(leased, outcome, settings)) is not None:
+        return "settle", [settings.metrics_points, *end]
     if isinstance(outcome, RetryLater):
         failure, delay_ms = failure_of(outcome.error), round(outcome.after_s * 1000)
         if delay_ms > 0:
@@ -114,18 +130,18 @@ def settle_call(leased: LeasedJob, outcome: Outcome, metrics_points: int) -> tup
     return "release", [job.id, token]
 
 
-def end_of(leased: LeasedJob, outcome: Outcome) -> End | None:
+def end_of(leased: LeasedJob, outcome: Outcome, settings: BullSettings) -> End | None:
     """The end of the job; None where the outcome does not end it."""
-    job, token = cast(Job, leased.wire), leased.token
+    job, token, keep = cast(Job, leased.wire), leased.token, settings.keep_failed
     if isinstance(outcome, Done):
         try:
-            return settle_args.completed(job, token, outcome.result_json)
+            return settle_args.completed(job, token, outcome.result_json, settings.keep_completed)
         except RefusedError as error:
             # A handler's result need not fit the wire; its job ends nevertheless.
             _log.warning("outcome cannot be written: job=%s error=%s", leased.job.id, error)
-            return settle_args.failed(job, token, Failure(str(error)))
+            return settle_args.failed(job, token, Failure(str(error)), keep)
     if isinstance(outcome, Failed):
-        return settle_args.failed(job, token, failure_of(outcome.error))
+        return settle_args.failed(job, token, failure_of(outcome.error), keep)
     if isinstance(outcome, Canceled):
-        return settle_args.failed(job, token, _CANCELED)
+        return settle_args.failed(job, token, _CANCELED, keep)
     return None

@@ -11,6 +11,7 @@ import msgspec
 from jobwire.job.messages import Json, Report
 from jobwire.systems.queues.checks import check_progress
 from jobwire.systems.queues.codec import json_text
+from jobwire.systems.queues.settings import BullSettings
 
 _LOG = "log"
 _PROGRESS = "progress"
@@ -24,16 +25,16 @@ class WireReport(NamedTuple):
     message: str = ""
 
 
-def wire_report(report: Report) -> WireReport:
+def wire_report(report: Report, settings: BullSettings) -> WireReport:
     """RefusedError where the wire does not accept it."""
     if report.kind == _PROGRESS:
-        return _progress(report)
+        return _progress(report, settings)
     if report.kind == _LOG:
         return WireReport(_LOG, "", _line(cast(Json, msgspec.json.decode(report.data_json))))
     return WireReport(report.kind, report.data_json)
 
 
-def _progress(report: Report) -> WireReport:
+def _progress(report: Report, settings: BullSettings) -> WireReport:
     value = cast(Json, msgspec.json.decode(report.data_json))
     message = ""
     # What `Context.progress` makes; a handler that emits progress itself chooses its own form.
@@ -41,7 +42,7 @@ def _progress(report: Report) -> WireReport:
         message = str(value["message"])
         value = value["percent"]
     value_json = json_text(value)
-    check_progress(value_json)
+    check_progress(value_json, any_number=settings.any_progress)
     return WireReport(_PROGRESS, value_json, message)
 
 

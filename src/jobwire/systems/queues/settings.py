@@ -6,9 +6,13 @@ from datetime import timedelta
 from typing import Final
 
 from jobwire.systems.queues import contract
+from jobwire.systems.queues.codec import KeepRule
 
 RENEWALS_PER_LOCK: Final = 4
 MAX_METRICS_MINUTES: Final = 60 * 24 * 14
+MAX_RESULT_MB: Final = 500
+"""A string of the server may have 512 MiB."""
+MAX_LOG: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,18 @@ class BullSettings:
     """Whether `getWorkers` of Node and Python finds this worker: two named sockets per queue."""
     metrics_points: int = 0
     """How many minutes of counts are kept; 0 turns the counts off."""
+    max_started: int = 0
+    """How often a job may be started before it fails; 0 means any number."""
+    keep_completed: KeepRule | None = None
+    """Which completed jobs stay, of those without a rule of their own."""
+    keep_failed: KeepRule | None = None
+    any_progress: bool = False
+    """Whether progress may be any number, as in Node; otherwise 0 to 100."""
+    max_result_bytes: int = 64 << 20
+    max_log_chars: int = 65_536
+    """Characters of a line of a job's log."""
+    max_log_lines: int = 100_000
+    """Lines of a job's log, of jobs without `keepLogs`."""
 
     @property
     def renew_every_ms(self) -> int:
@@ -59,6 +75,30 @@ class QueuesSettings:
     """Whether `getWorkers` of Node and Python finds the worker: two sockets per queue."""
     extras: bool = True
     """Whether the published contract's additional fields and events are written."""
+    worker_name: str = ""
+    """The worker's name, as `getWorkers` of Node and the field `pb` of its jobs have it."""
+    max_started: int = 0
+    """How often a job may be started before it fails, crashed workers included; 0: any number."""
+    limit_max: int = 0
+    """How many jobs of a queue its workers start within `limit_per`; 0: any number."""
+    limit_per: timedelta = timedelta(seconds=1)
+    """The period of `limit_max`."""
+    keep_completed: int = -1
+    """How many completed jobs stay, of those without `removeOnComplete`; -1: all, 0: none."""
+    keep_completed_for: timedelta = timedelta(0)
+    """For how long those stay; 0: any time."""
+    keep_failed: int = -1
+    """How many failed jobs stay, of those without `removeOnFail`; -1: all, 0: none."""
+    keep_failed_for: timedelta = timedelta(0)
+    """For how long those stay; 0: any time."""
+    any_progress: bool = False
+    """Whether a handler's progress may be any number, as in Node; otherwise 0 to 100."""
+    max_result_mb: int = 64
+    """The largest result of a job, in MiB of JSON."""
+    max_log_chars: int = 65_536
+    """Characters of a line of a job's log; longer ones are cut."""
+    max_log_lines: int = 100_000
+    """Lines of a job's log, of jobs without `keepLogs`; the newest stay."""
     metrics_minutes: int = 0
     """For how many minutes ended jobs are counted on the wire, as `getMetrics` of Node reads them;
     0: not at all."""
@@ -78,6 +118,22 @@ class QueuesSettings:
             yield "stalled_interval", f"is {interval_s:g} s, must be at least 1 s"
         if self.max_stalled < 0:
             yield "max_stalled", "must not be negative"
+        for name in ("max_started", "limit_max"):
+            if getattr(self, name) < 0:
+                yield name, "must not be negative"
+        for name in ("keep_completed", "keep_failed"):
+            if getattr(self, name) < -1:
+                yield name, "must be -1 or more"
+        for name in ("keep_completed_for", "keep_failed_for"):
+            if getattr(self, name) < timedelta(0):
+                yield name, "must not be negative"
+        if self.limit_per < timedelta(milliseconds=1):
+            yield "limit_per", "must be at least 1 ms"
+        if not 1 <= self.max_result_mb <= MAX_RESULT_MB:
+            yield "max_result_mb", f"must be 1 to {MAX_RESULT_MB}"
+        for name in ("max_log_chars", "max_log_lines"):
+            if not 1 <= getattr(self, name) <= MAX_LOG:
+                yield name, f"must be 1 to {MAX_LOG:,}"
         if not 0 <= self.metrics_minutes <= MAX_METRICS_MINUTES:
             yield "metrics_minutes", f"must be 0 to {MAX_METRICS_MINUTES}"
 
@@ -97,4 +153,19 @@ class QueuesSettings:
             max_stalled=self.max_stalled,
             announce=self.announce,
             metrics_points=self.metrics_minutes,
+            limit_max=self.limit_max,
+            limit_ms=round(self.limit_per.total_seconds() * 1000),
+            max_started=self.max_started,
+            keep_completed=_keep(self.keep_completed, self.keep_completed_for),
+            keep_failed=_keep(self.keep_failed, self.keep_failed_for),
+            any_progress=self.any_progress,
+            max_result_bytes=self.max_result_mb << 20,
+            max_log_chars=self.max_log_chars,
+            max_log_lines=self.max_log_lines,
         )
+
+
+def _keep(most: int, age: timedelta) -> KeepRule | None:
+    if most < 0 and not age:
+        return None
+    return KeepRule(most, round(age.total_seconds()) if age else -1)

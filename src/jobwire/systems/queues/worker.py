@@ -48,9 +48,8 @@ def queues_engines(context: WorkerContext) -> WorkerParts:
             check_queue_name(name)
     except RefusedError as error:
         raise SettingsError([f"queues.names: {error}"]) from error
-    shared = WorkerConnections(
-        queues_server(context.settings, context.backends.valkey), settings.bull()
-    )
+    server = queues_server(context.settings, context.backends.valkey)
+    shared = WorkerConnections(server, settings.bull(), worker_name=settings.worker_name)
     crons = [
         entry for entry in app.crons if entry.queue in names and entry.wire in ("", BullEngine.wire)
     ]

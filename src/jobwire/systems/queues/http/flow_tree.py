@@ -18,7 +18,7 @@ from jobwire.api.flows import (
     FlowInfo,
     FlowJobInfo,
 )
-from jobwire.systems.queues.checks import is_job_id, is_queue_name
+from jobwire.systems.queues.checks import is_job_id, job_of_key
 from jobwire.systems.queues.codec import number_of, read_json, readable
 from jobwire.systems.queues.contract import Field, Keys, Relation, State
 from jobwire.systems.queues.queue import BullQueue
@@ -151,10 +151,8 @@ class TreeReader:
 
     def _ref(self, key: str, recorded: State) -> JobRef | None:
         """The job of a key; None if it is no job's, has another prefix or may not be seen."""
-        head = f"{self._settings.prefix}:"
-        queue, _, job_id = key.removeprefix(head).partition(":")
-        fits = key.startswith(head) and is_queue_name(queue) and is_job_id(job_id)
-        return JobRef(queue, job_id, recorded) if fits and self._may_see(queue) else None
+        found = job_of_key(key, self._settings.prefix)
+        return JobRef(*found, recorded) if found and self._may_see(found[0]) else None
 
     def _keys(self, queue: str) -> Keys:
         return Keys(queue, self._settings.prefix)

@@ -40,7 +40,8 @@ end
 -- What a worker has to know of a job, in this order; nil where there is no hash.
 local function read_row(key)
   local row = redis.call(
-    'HMGET', key, 'name', 'data', 'opts', 'timestamp', 'atm', 'ats', 'stacktrace', 'rjk', 'defa'
+    'HMGET', key, 'name', 'data', 'opts', 'timestamp', 'atm', 'ats', 'stacktrace', 'rjk', 'defa',
+    'priority', 'parentKey'
   )
   if row[1] or row[2] or redis.call('EXISTS', key) == 1 then return row end
 end

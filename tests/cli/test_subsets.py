@@ -54,11 +54,16 @@ def test_o1_predictions_alone_start_no_valkey_and_are_ready(tmp_path: Path) -> N
 
 
 @clause("O-1")
-def test_o1_jobs_alone_start_no_s3(tmp_path: Path) -> None:
-    with Up(tmp_path, "--only", "jobs") as up:
+@pytest.mark.parametrize("systems", ["jobs", "jobs,queues"])
+def test_o1_jobs_and_queues_on_a_server_of_ones_own_start_no_s3(
+    tmp_path: Path, valkey: LocalValkey, systems: str
+) -> None:
+    """Clips of the queue `video-generation` could use one, but nothing needs it."""
+    env = {} if systems == "jobs" else {"JOBWIRE_VALKEY_URL": valkey.url}
+    with Up(tmp_path, "--only", systems, env=env) as up:
         up.wait_until_up()
         status, parts = up.ready()
-        assert (status, parts.keys()) == (200, {"gateway", "valkey", "worker"})
+        assert (status, parts.keys()) == (200, {"gateway", "valkey", "memory", "worker"})
         assert up.endpoints()["s3"] is None
         assert not (up.data_dir / "s3").exists()
         found = jobwire("doctor", cwd=tmp_path)

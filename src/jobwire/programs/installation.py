@@ -37,7 +37,8 @@ class InstallationPlan(NamedTuple):
 def plan(loaded: Loaded) -> InstallationPlan:
     """Decide what `up` runs; raises SettingsError before anything is written or started.
 
-    A server is started if a system needs it, embedded servers are on, and no address is set.
+    A server is started if a system needs it, embedded servers are on, and no address is set. Beside
+    a Valkey of the user's own, what a system only uses is not started.
     """
     settings = loaded.settings
     embedded = settings.up.embedded
@@ -52,7 +53,9 @@ def plan(loaded: Loaded) -> InstallationPlan:
         systems,
         names=settings.systems or [system.name for system in systems],
         starts_valkey=Backend.VALKEY in needed and own_valkey,
-        starts_s3=Backend.BUCKET in started(systems) and embedded and own_s3,
+        starts_s3=Backend.BUCKET in (started(systems) if own_valkey else needed)
+        and embedded
+        and own_s3,
         starts_worker=settings.up.worker and any(system.engines for system in systems),
     )
 

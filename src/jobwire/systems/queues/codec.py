@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from jobwire.job.messages import Json
-from jobwire.systems.queues.contract import KEEP_LIMIT, Field, Opt, State
+from jobwire.systems.queues.contract import KEEP_LIMIT, Field, KeepRule, Opt, State
 from jobwire.valkey import Reply
 
 _decode: Final = msgspec.json.Decoder().decode
@@ -90,14 +90,6 @@ class StartFailed(NamedTuple):
 
 
 TakeAnswer = Took | Limited | Blocked | Empty | StartFailed
-
-
-class KeepRule(NamedTuple):
-    """Which finished jobs stay; -1 means no limit."""
-
-    most: int = -1
-    age_s: int = -1
-    limit: int = KEEP_LIMIT
 
 
 _KEEP_ALL: Final = KeepRule()

@@ -11,7 +11,7 @@ turns them off.
 from base64 import b64encode
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 DEFAULT_PREFIX: Final = "bull"
 PAUSED: Final = "paused"
@@ -320,6 +320,15 @@ MAX_STALLED: Final = 1
 SETTLED_TTL_MS: Final = 60_000
 KEEP_LIMIT: Final = 1_000
 """How many finished jobs one settle removes by age, unless the job's options have a number."""
+
+
+class KeepRule(NamedTuple):
+    """Which finished jobs stay; -1 means no limit."""
+
+    most: int = -1
+    age_s: int = -1
+    limit: int = KEEP_LIMIT
+
 
 CANCELED: Final = "canceled"
 """The failure of a job that was canceled while it ran."""

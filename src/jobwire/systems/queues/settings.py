@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from jobwire.systems.queues import contract
-from jobwire.systems.queues.codec import KeepRule
+from jobwire.systems.queues.contract import KeepRule
 
 RENEWALS_PER_LOCK: Final = 4
 MAX_METRICS_MINUTES: Final = 60 * 24 * 14

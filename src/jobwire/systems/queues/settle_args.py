@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from jobwire.systems.queues.checks import check_json
-from jobwire.systems.queues.codec import Job, KeepRule, clean, json_text, keep_rule
-from jobwire.systems.queues.contract import MAX_REASON, MAX_STACK, Event, Field, Opt
+from jobwire.systems.queues.codec import Job, clean, json_text, keep_rule
+from jobwire.systems.queues.contract import MAX_REASON, MAX_STACK, Event, Field, KeepRule, Opt
 from jobwire.valkey import Arg
 
 _COMPLETED: Final = Event.COMPLETED.value

@@ -107,6 +107,11 @@ def test_p35_the_bot_under_up_by_webhook(
             assert tunnel.post(path, content=webhook.body, headers=forged).status_code == 401
             signed = tunnel.post(path, content=webhook.body, headers=dict(webhook.headers))
             assert (signed.status_code, signed.text) == (200, "known")
+            # As the callback function: the task in the query, or found by its prediction.
+            for bare in ("/hooks/replicate", f"/hooks/replicate?tid={path.rpartition('/')[2]}"):
+                again = tunnel.post(bare, content=webhook.body, headers=dict(webhook.headers))
+                assert (again.status_code, again.text) == (200, "known")
+                assert tunnel.post(bare, content=webhook.body).status_code == 401
             assert tunnel.post(path.replace("replicate", "cog"), json={}).status_code == 404
             assert tunnel.get("/v1/predictions").status_code == 401
 

@@ -165,7 +165,8 @@ RECENT: Final = Operation(
     "read",
     "The newest tasks, also those whose prediction is not known yet",
     tag="predictions",
-    description="All names in the bucket are listed for it, and at most 200 tasks are read.",
+    description="All names in the bucket are listed for it, from 3,000 on a tenth of the time at "
+    "most; at most 200 tasks are read.",
     query=RecentFilter,
     answer=RecentPredictions,
     example={"predictions": [_PREDICTION], "looked_at": 1, "total": 1, "open": 0},
@@ -230,6 +231,11 @@ REPLICATE_HOOK: Final = Operation[None](
         404: "no such task yet: send it again",
         503: "not recorded: send it again",
     },
+)
+REPLICATE_HOOK_WITHOUT_TASK: Final = replace(
+    REPLICATE_HOOK,
+    path="/hooks/replicate",
+    summary="The same for a task that its prediction names, or `?tid=`",
 )
 COG_HOOK: Final = replace(
     REPLICATE_HOOK,

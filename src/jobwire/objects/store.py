@@ -28,7 +28,7 @@ except ModuleNotFoundError as error:
 
 from jobwire.objects import conditional
 from jobwire.objects.config import BucketConfig
-from jobwire.objects.errors import TooLarge
+from jobwire.objects.errors import TooLarge, Unexpected
 from jobwire.objects.faults import Fault
 from jobwire.objects.keys import is_valid_key
 from jobwire.objects.results import (
@@ -221,14 +221,21 @@ class Bucket:
         if after:
             query["start-after"] = after
         root = parse((await self.calls.send("GET", query=query)).body)
-        entries = tuple(
-            Entry(
-                key=each.value("Key"),
-                size=int(each.value("Size")),
-                modified_at=datetime.fromisoformat(each.value("LastModified")),
+        if root.name != "ListBucketResult":
+            raise Unexpected(
+                f"LIST {prefix} at {self.config.where} is answered by another document"
             )
-            for each in root.all("Contents")
-        )
+        try:
+            entries = tuple(
+                Entry(
+                    key=each.value("Key"),
+                    size=int(each.value("Size")),
+                    modified_at=datetime.fromisoformat(each.value("LastModified")),
+                )
+                for each in root.all("Contents")
+            )
+        except ValueError as error:
+            raise Unexpected(f"LIST {prefix} at {self.config.where}: {error}") from error
         # A prefix below counts against the page too; its last possible key leads past it.
         ends = [entry.key for entry in entries[-1:]]
         ends += [below.value("Prefix") + _LAST for below in root.all("CommonPrefixes")]

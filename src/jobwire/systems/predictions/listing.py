@@ -1,9 +1,4 @@
-"""Tasks for display: one, a page of them, or the names of the newest. Reads only.
-
-The bucket has no query: it lists keys in the order of their names, and ids are random. So the
-newest tasks are found by listing all names, without their objects. Tasks expire after two days,
-which bounds the lists.
-"""
+"""Tasks for display: one, or a page of them in the order of their keys. Reads only."""
 
 from __future__ import annotations
 
@@ -11,8 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from jobwire.objects import Bucket, Entry
 from jobwire.systems.predictions.contract import (
@@ -74,13 +68,6 @@ class TaskPage:
     next: str | None
 
 
-class ListedId(NamedTuple):
-    """The id in the key of an object, and when the object was written last."""
-
-    written_at: datetime
-    id: str
-
-
 async def list_tasks(bucket: Bucket, records: Records, *, limit: int, after: str = "") -> TaskPage:
     """A page of the task objects; one that cannot be read is left out."""
     limit = min(limit, MAX_PAGE)
@@ -94,19 +81,6 @@ async def list_tasks(bucket: Bucket, records: Records, *, limit: int, after: str
     found = await read_all(lambda each: read_task(records, each), ids[:limit])
     following = ids[limit - 1] if len(ids) > limit else None
     return TaskPage([each for each in found if each is not None], following)
-
-
-async def newest_ids(
-    bucket: Bucket, prefix: str, id_of: Callable[[str], str | None], *, most: int
-) -> list[ListedId]:
-    """The ids under a prefix, newest first; at most `most` of them, in key order, are listed."""
-    found: list[ListedId] = []
-    async for entry in objects_under(bucket, prefix):
-        if (listed := id_of(entry.key)) is not None:
-            found.append(ListedId(entry.modified_at, listed))
-            if len(found) == most:
-                break
-    return sorted(found, reverse=True)
 
 
 async def objects_under(

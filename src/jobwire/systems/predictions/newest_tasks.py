@@ -8,29 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from jobwire.objects import Bucket
-from jobwire.systems.predictions.contract import (
-    INTENTS_PREFIX,
-    OPEN_PREFIX,
-    TASKS_PREFIX,
-    TERMINAL,
-    prediction_id_of,
-    rfc3339_ms,
-    task_id_of,
-)
-from jobwire.systems.predictions.listing import (
-    ListedId,
-    TaskView,
-    newest_ids,
-    of_intent,
-    read_task,
-)
+from jobwire.systems.predictions.contract import TERMINAL, rfc3339_ms
+from jobwire.systems.predictions.listing import TaskView, of_intent, read_task
 from jobwire.systems.predictions.records import BadIntent, Records
+from jobwire.systems.predictions.task_names import ListedId, TaskNames
 
 log: Final = logging.getLogger("jobwire.predictions")
 
-_MAX_LISTED: Final = 20_000
-"""Names of one kind that are listed at most."""
 _MAX_READ: Final = 200
 """Objects that are read at most for one answer."""
 _AT_ONCE: Final = 16
@@ -49,16 +33,11 @@ class RecentTasks:
 
 
 async def recent_tasks(
-    bucket: Bucket, records: Records, *, limit: int, status: StatusFilter = "all"
+    names: TaskNames, records: Records, *, limit: int, status: StatusFilter = "all"
 ) -> RecentTasks:
     """The newest tasks of one status; one that cannot be read is left out."""
-    intents, tasks, open_ids = await asyncio.gather(
-        newest_ids(bucket, INTENTS_PREFIX, task_id_of, most=_MAX_LISTED),
-        newest_ids(bucket, TASKS_PREFIX, prediction_id_of, most=_MAX_LISTED),
-        newest_ids(bucket, OPEN_PREFIX, task_id_of, most=_MAX_LISTED),
-    )
-    ours = {each.id for each in intents}
-    unfinished = {each.id for each in open_ids}
+    intents, tasks = names.intents, names.tasks
+    ours = {each.id for each in intents.newest}
     known: set[str] = set()
     """Prediction ids of tasks that were read by their intent."""
 
@@ -77,16 +56,19 @@ async def recent_tasks(
         if prediction_id in known:
             return None
         view = await read_task(records, prediction_id)
-        return None if view is None or view.task_id in ours else view
+        if view is None or view.task_id is None:
+            return view
+        # Beyond the newest intents, a task with an id of ours has one too.
+        return None if view.task_id in ours or intents.count > len(ours) else view
 
-    first = [each for each in intents if status != "open" or each.id in unfinished]
+    first = names.open.newest if status == "open" else intents.newest
     found, read = await _read(first, of_ours, limit, status)
     # Tasks of other programs have no intent; ours are found again here, and left out.
-    others, also_read = await _read(tasks, of_others, limit, status)
+    others, also_read = await _read(tasks.newest, of_others, limit, status)
     views = sorted((*found, *others), key=_created, reverse=True)
     # Both names of one task count once; before its prediction is known it has only the first.
-    total = max(len(intents), len(tasks))
-    return RecentTasks(views[:limit], min(total, max(read, also_read)), total, len(unfinished))
+    total = max(intents.count, tasks.count)
+    return RecentTasks(views[:limit], min(total, max(read, also_read)), total, names.open.count)
 
 
 async def _read(

@@ -1,7 +1,6 @@
-"""The bot's tasks as an operator sees them, from bounded listings of the bucket. Reads only.
+"""The bot's tasks as an operator sees them. Reads only.
 
-A finished task does not change, so a reading costs two listings and the objects that are new or
-open.
+A finished task does not change, so a reading costs the names and the objects that are new or open.
 """
 
 from __future__ import annotations
@@ -9,32 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from jobwire.objects import Bucket
-from jobwire.systems.predictions.contract import (
-    OPEN_PREFIX,
-    TASKS_PREFIX,
-    TERMINAL,
-    prediction_id_of,
-    task_id_of,
-)
-from jobwire.systems.predictions.listing import (
-    ListedId,
-    TaskView,
-    find_task,
-    newest_ids,
-    read_all,
-    read_task,
-)
+from jobwire.systems.predictions.contract import TERMINAL
+from jobwire.systems.predictions.listing import TaskView, find_task, read_all, read_task
 from jobwire.systems.predictions.records import Records
-
-_MAX_LISTED: Final = 5_000
-"""Task objects that one reading lists."""
-_MAX_READ: Final = 500
-"""Of these, the newest ones that are read."""
-_MAX_OPEN: Final = 1_000
-_MAX_OPEN_READ: Final = 50
+from jobwire.systems.predictions.task_names import ListedId, TaskNamesReader
 
 
 class OpenTask(NamedTuple):
@@ -64,27 +43,26 @@ class TaskOverview:
 class OverviewReader:
     """Reads snapshots of one bucket; remembers finished tasks."""
 
-    def __init__(self, bucket: Bucket, records: Records) -> None:
-        self._bucket = bucket
+    def __init__(self, names: TaskNamesReader, records: Records) -> None:
+        self._names = names
         self._records = records
         self._known: dict[str, ListedTask] = {}
 
     async def read(self) -> TaskOverview:
         """ObjectsError if the store does not answer."""
-        opened = await newest_ids(self._bucket, OPEN_PREFIX, task_id_of, most=_MAX_OPEN)
-        listed = await newest_ids(self._bucket, TASKS_PREFIX, prediction_id_of, most=_MAX_LISTED)
-        tasks = await read_all(self._task, listed[:_MAX_READ])
-        open_tasks = await read_all(self._open, opened[::-1][:_MAX_OPEN_READ])
+        names = await self._names.read()
+        tasks = await read_all(self._task, names.tasks.newest)
+        open_tasks = await read_all(self._open, names.open.oldest)
         found = [each for each in tasks if each is not None]
         self._known = {each.view.id: each for each in found}
-        marked = {each.id for each in opened}
         # A task of another program has no marker.
         others = [
             OpenTask(view, written_at)
             for view, written_at in found
-            if view.status not in TERMINAL and view.task_id not in marked
+            if view.status not in TERMINAL and view.task_id is None
         ]
-        return TaskOverview([*open_tasks, *others], len(opened) + len(others), found, len(listed))
+        open_count = names.open.count + len(others)
+        return TaskOverview([*open_tasks, *others], open_count, found, names.tasks.count)
 
     async def _task(self, listed: ListedId) -> ListedTask | None:
         known = self._known.get(listed.id)

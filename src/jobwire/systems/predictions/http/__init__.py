@@ -17,6 +17,7 @@ from jobwire.systems.predictions.http.metrics import PredictionsCollector
 from jobwire.systems.predictions.http.operator_view import PredictionsView
 from jobwire.systems.predictions.http.tasks import TaskRoutes
 from jobwire.systems.predictions.records import Records
+from jobwire.systems.predictions.task_names import TaskNamesReader
 from jobwire.systems.predictions.telegram.bot import TelegramBot
 
 
@@ -29,11 +30,11 @@ def feature(
 ) -> Feature:
     """The feature; without a flow it only shows the tasks that are in the bucket."""
     records = flow.deps.records if flow else Records(bucket, SystemClock())
-    owner = tenant or DEFAULT_TENANT
+    names, owner = TaskNamesReader(bucket), tenant or DEFAULT_TENANT
     hooks = hook_routes(flow, bot, telegram_secret) if flow else ()
     return Feature(
         name="predictions",
-        routes=[*TaskRoutes(bucket, records, owner, flow).routes(), *hooks],
+        routes=[*TaskRoutes(bucket, records, names, owner, flow).routes(), *hooks],
         collectors=[PredictionsCollector(flow.deps.counts)] if flow else (),
-        view=PredictionsView(bucket, records, owner),
+        view=PredictionsView(bucket, records, names, owner),
     )

@@ -4,7 +4,7 @@ They are reached through any host name and without an API key; the provider's si
 or Telegram's secret, admits a request before its body is looked at.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -27,6 +27,7 @@ def hook_routes(flow: Flow, bot: TelegramBot | None, telegram_secret: str) -> Se
     """The webhook routes of one bot."""
     routes = [
         _provider_route(flow, "replicate", api.REPLICATE_HOOK),
+        _replicate_route_without_task(flow),
         _provider_route(flow, "cog", api.COG_HOOK),
     ]
     if bot is not None:
@@ -35,8 +36,25 @@ def hook_routes(flow: Flow, bot: TelegramBot | None, telegram_secret: str) -> Se
 
 
 def _provider_route(flow: Flow, provider: str, operation: Operation[None]) -> Route:
+    async def take(request: HttpRequest, tid: str) -> Reply:
+        return _text(await webhook.take(flow, tid, await request.body(None)))
+
+    return serve(operation, take, verify=_verifier(flow, provider))
+
+
+def _replicate_route_without_task(flow: Flow) -> Route:
+    """As the callback function has it: the task in the query, or found by its prediction."""
+
+    async def take(request: HttpRequest) -> Reply:
+        tid = _query(request).get("tid", "")
+        return _text(await webhook.take(flow, tid, await request.body(None)))
+
+    return serve(api.REPLICATE_HOOK_WITHOUT_TASK, take, verify=_verifier(flow, "replicate"))
+
+
+def _verifier(flow: Flow, provider: str) -> Callable[[HttpRequest], Awaitable[Principal]]:
     async def verify(request: HttpRequest) -> Principal:
-        (tid,) = request.params
+        tid = request.params[0] if request.params else ""
         headers = _headers(request)
         # O-15: nothing is received from a sender without a proof to check.
         refused = webhook.head_refusal(flow, provider, headers)
@@ -51,10 +69,7 @@ def _provider_route(flow: Flow, provider: str, operation: Operation[None]) -> Ro
             raise Problem(NOT_FOUND, refused.text)
         raise Problem(TOO_LARGE if refused.status == 413 else api.BAD_SIGNATURE, refused.text)
 
-    async def take(request: HttpRequest, tid: str) -> Reply:
-        return _text(await webhook.take(flow, tid, await request.body(None)))
-
-    return serve(operation, take, verify=verify)
+    return verify
 
 
 def _telegram_route(bot: TelegramBot, secret: str) -> Route:

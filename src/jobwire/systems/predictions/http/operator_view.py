@@ -28,6 +28,7 @@ from jobwire.systems.predictions.http.errors import bucket_errors
 from jobwire.systems.predictions.listing import TaskView, find_task
 from jobwire.systems.predictions.overview import ListedTask, OverviewReader, TaskOverview
 from jobwire.systems.predictions.records import Records
+from jobwire.systems.predictions.task_names import TaskNamesReader
 from jobwire.systems.predictions.telegram.poller import read_lease
 
 SYSTEM: Final = "predictions"
@@ -42,13 +43,18 @@ class PredictionsView:
     wire = SYSTEM
 
     def __init__(
-        self, bucket: Bucket, records: Records, tenant: str, clock: Clock | None = None
+        self,
+        bucket: Bucket,
+        records: Records,
+        names: TaskNamesReader,
+        tenant: str,
+        clock: Clock | None = None,
     ) -> None:
         self._bucket = bucket
         self._records = records
         self._tenant = tenant
         self._clock = clock or SystemClock()
-        self._reader = OverviewReader(bucket, records)
+        self._reader = OverviewReader(names, records)
         self._snapshot: CachedValue[TaskOverview] = CachedValue(FRESH_S)
 
     async def rows(self, request: HttpRequest) -> RowPart:

@@ -22,6 +22,7 @@ from jobwire.systems.predictions.listing import TaskView, find_task, list_tasks
 from jobwire.systems.predictions.newest_tasks import recent_tasks
 from jobwire.systems.predictions.reconcile import reconcile
 from jobwire.systems.predictions.records import Records
+from jobwire.systems.predictions.task_names import TaskNamesReader
 
 _PASS_S: Final = 20.0
 _NUMBERS: Final = {str(number): number for number in range(1, api.MAX_PICTURES + 1)}
@@ -30,8 +31,16 @@ _NUMBERS: Final = {str(number): number for number in range(1, api.MAX_PICTURES +
 class TaskRoutes:
     """The endpoints over one bucket, whose tasks belong to the tenant `owner`."""
 
-    def __init__(self, bucket: Bucket, records: Records, owner: str, flow: Flow | None) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        records: Records,
+        names: TaskNamesReader,
+        owner: str,
+        flow: Flow | None,
+    ) -> None:
         self._bucket = bucket
+        self._names = names
         self._records = records
         self._owner = owner
         self._flow = flow
@@ -61,9 +70,8 @@ class TaskRoutes:
         if not may_see(request, self._owner):
             return api.RecentPredictions([], looked_at=0, total=0, open=0)
         with bucket_errors():
-            found = await recent_tasks(
-                self._bucket, self._records, limit=query.limit, status=query.status
-            )
+            names = await self._names.read()
+            found = await recent_tasks(names, self._records, limit=query.limit, status=query.status)
         return api.RecentPredictions(
             [self._shown(each) for each in found.tasks],
             looked_at=found.read,

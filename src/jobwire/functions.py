@@ -18,7 +18,7 @@ from functools import cache
 from jobwire import log
 from jobwire.log import LoggingSettings
 from jobwire.objects import Bucket, ObjectsError
-from jobwire.objects.settings import ObjectsSettings
+from jobwire.objects.settings import ROLE_KEYS, ObjectsSettings
 from jobwire.redaction import register_secrets
 from jobwire.settings.environment import from_environment
 from jobwire.systems.predictions.build import build_flow
@@ -91,9 +91,5 @@ def _with_role(environ: Mapping[str, str]) -> Mapping[str, str]:
     """The environment with the keys of the function's role, where no others are set."""
     if environ.get("JOBWIRE_OBJECTS_ACCESS_KEY") or environ.get("MINIO_ACCESS_KEY_ID"):
         return environ
-    names = {
-        "AWS_ACCESS_KEY_ID": "JOBWIRE_OBJECTS_ACCESS_KEY",
-        "AWS_SECRET_ACCESS_KEY": "JOBWIRE_OBJECTS_SECRET_KEY",
-        "AWS_SESSION_TOKEN": "JOBWIRE_OBJECTS_SESSION_TOKEN",
-    }
+    names = {theirs: f"JOBWIRE_OBJECTS_{ours.upper()}" for theirs, ours in ROLE_KEYS.items()}
     return {**environ, **{ours: environ.get(theirs, "") for theirs, ours in names.items()}}

@@ -5,6 +5,7 @@ None of them is a parameter of the command's function: `settings` reads those th
 """
 
 import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -143,7 +144,7 @@ def settings(**values: tuple[str, str]) -> "Loaded":
     Further values: a setting's path (`__` for the dot) with the name of what gives it and its text.
     """
     from jobwire.redaction import register_secrets
-    from jobwire.settings import load
+    from jobwire.settings import SettingsError, load
 
     context = click.get_current_context()
     options: dict[str, tuple[str, str]] = {
@@ -158,11 +159,29 @@ def settings(**values: tuple[str, str]) -> "Loaded":
                 "this machine; give it by --valkey-password-file or JOBWIRE_VALKEY_URL"
             )
     file: Path | None = context.find_root().params.get("config")
-    loaded = load(options, file=file)
+    try:
+        loaded = load(options, file=file)
+    except SettingsError:
+        role = _role_keys()
+        if not role:
+            raise
+        # An endpoint without keys of its own, as the functions have it.
+        loaded = load({**role, **options}, file=file)
     register_secrets(loaded.secrets)
     for warning in loaded.warnings:
         info(f"jobwire: warning: {warning}")
     return loaded
+
+
+def _role_keys() -> dict[str, tuple[str, str]]:
+    """The keys of a cloud's role, as settings; none where other keys are in the environment."""
+    from jobwire.objects.settings import ROLE_KEYS
+
+    others = ("JOBWIRE_OBJECTS_ACCESS_KEY", "MINIO_ACCESS_KEY_ID")
+    if any(os.environ.get(name) for name in others):
+        return {}
+    found = {name: os.environ.get(name, "") for name in ROLE_KEYS}
+    return {f"objects.{ROLE_KEYS[name]}": (name, text) for name, text in found.items() if text}
 
 
 def running_settings() -> "Loaded":

@@ -2,9 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from jobwire.objects.config import BucketConfig
 from jobwire.objects.errors import ConfigError
+
+ROLE_KEYS: Final = {
+    "AWS_ACCESS_KEY_ID": "access_key",
+    "AWS_SECRET_ACCESS_KEY": "secret_key",
+    "AWS_SESSION_TOKEN": "session_token",
+}
+"""Keys of a cloud's role in the environment; they count, all or none, where no others are set."""
 
 
 @dataclass(frozen=True, slots=True)

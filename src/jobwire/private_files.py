@@ -1,8 +1,9 @@
 """Reads and writes files that only this user may have written.
 
 Used for data directories and their files: locks, passwords, endpoints. A file or directory of
-another user, one that others may write, or a symbolic link raises `Untrusted`. Imports no other
-module of jobwire.
+another user, one that others may write, or a symbolic link raises `Untrusted`. What is only read
+and not secret, like settings files and modules, may also be root's, and reached by a link (O-16).
+Imports no other module of jobwire.
 """
 
 import errno
@@ -22,6 +23,29 @@ def check_directory(path: Path) -> None:
     """Raise `Untrusted` unless this user owns the directory, and a link that leads to it."""
     _check(path, path.lstat(), link=True)
     _check(path, path.stat())
+
+
+def check_trusted(path: Path) -> None:
+    """Raise `Untrusted` unless only this user and root may have written the file or directory. A
+    link is judged by its target; the user's own group counts as the user."""
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        raise Untrusted(path, f"it belongs to another user (uid {found.st_uid})")
+    writable = found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)
+    if writable or found.st_mode & stat.S_IWOTH:
+        raise Untrusted(path, f"others may write it (mode {stat.S_IMODE(found.st_mode):o})")
+
+
+def _is_own_group(gid: int) -> bool:
+    """Whether a group has no other member than this user, as most systems create one for each."""
+    import grp
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return user.pw_gid == gid and group.gr_name == user.pw_name and not group.gr_mem
 
 
 def open_private(path: Path, flags: int) -> int:

@@ -60,7 +60,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "net": frozenset(),
     "objects": frozenset({"net"}),
     "page": frozenset({"gateway"}),
-    "settings": frozenset({"settings.*", "log", "text"}),
+    "settings": frozenset({"settings.*", "log", "private_files", "text"}),
     "private_files": frozenset(),
     "redaction": frozenset(),
     "schema_hints": frozenset({"text"}),
@@ -86,7 +86,17 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     },
     # The declaration of a system and what all systems share: below each of them.
     "systems.frame": _BACKENDS
-    | {"doctor", "endpoints", "gateway", "log", "net", "settings", "text", "worker"},
+    | {
+        "doctor",
+        "endpoints",
+        "gateway",
+        "log",
+        "net",
+        "private_files",
+        "settings",
+        "text",
+        "worker",
+    },
     "programs": EVERYTHING,
     "user_frames": frozenset(),
     "worker": frozenset(

@@ -43,6 +43,8 @@ class Check:
 
     name: str
     run: Callable[[], Awaitable[HealthStatus]]
+    quiet: bool = False
+    """Listed only while it is not ready: a limit, not a part of its own."""
 
 
 Supervised = Callable[[], Mapping[str, HealthStatus]]
@@ -114,9 +116,14 @@ def routes(
     this = reply(api.VersionInfo("jobwire", version))
 
     async def read_parts() -> list[api.PartHealth]:
-        checked = asyncio.gather(*map(_run_check, all_checks))
+        checking = asyncio.gather(*map(_run_check, all_checks))
         remotes = asyncio.gather(*map(_read_remote, remote))
-        return _merged(await checked, supervised() if supervised else {}, await remotes)
+        checked = [
+            part
+            for check, part in zip(all_checks, await checking, strict=True)
+            if not check.quiet or part.state != "ready"
+        ]
+        return _merged(checked, supervised() if supervised else {}, await remotes)
 
     async def livez(_request: HttpRequest) -> Reply:
         return alive

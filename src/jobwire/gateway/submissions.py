@@ -57,7 +57,7 @@ class SubmissionLimits:
 
     def health(self, name: str) -> Check:
         """/readyz is degraded while submissions are refused."""
-        return Check(name, self._health)
+        return Check(name, self._health, quiet=True)
 
     async def _health(self) -> HealthStatus:
         if self.memory.is_due:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
+from jobwire.private_files import Untrusted, check_trusted
 from jobwire.settings import sources
 from jobwire.settings.schema import Leaf, Section, default_of, sections
 from jobwire.settings.sources import SettingValue
@@ -90,7 +91,7 @@ def load(
     configured = file or (
         Path(environ["JOBWIRE_CONFIG"]) if environ.get("JOBWIRE_CONFIG") else None
     )
-    yaml_path = configured or (Path(CONFIG_FILE) if Path(CONFIG_FILE).exists() else None)
+    yaml_path = configured or _found_file()
     # In order of precedence, lowest first.
     layers = [
         *([sources.yaml_file(yaml_path, _TREE)] if yaml_path else []),
@@ -109,6 +110,19 @@ def load(
         for leaf in section.leaves
     }
     return Loaded(settings, origins, _warnings(ignored), _child_env(options or {}, yaml_path))
+
+
+def _found_file() -> Path | None:
+    """`jobwire.yaml` in the working directory, if nobody else may have written it (O-16)."""
+    found = Path(CONFIG_FILE)
+    if not found.exists():
+        return None
+    try:
+        check_trusted(found)
+    except Untrusted as error:
+        trusted = f"if you trust it: --config {CONFIG_FILE}"
+        raise SettingsError([f"{CONFIG_FILE} is not used: {error.strerror}; {trusted}"]) from None
+    return found
 
 
 def _child_env(options: Mapping[str, tuple[str, str]], yaml_path: Path | None) -> dict[str, str]:

@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from jobwire.log import component
+from jobwire.private_files import Untrusted, check_trusted
 from jobwire.settings import SettingsError
 from jobwire.text import did_you_mean
 
@@ -142,11 +143,27 @@ def lazy(target: str) -> Callable[..., Any]:
 
 
 def import_from_here(module_name: str) -> ModuleType:
-    """Import a module, also from the working directory."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    """Import a module, also from the working directory, if nobody else may have written there
+    (O-16): every later import would look there first."""
+    here = Path.cwd()
+    if {str(here), ""}.isdisjoint(sys.path):
+        try:
+            _check_modules(here, module_name)
+        except Untrusted as error:
+            trusted = "if you trust it, name the folder in PYTHONPATH"
+            reason = f"{error.filename} is not used: {error.strerror}; {trusted}"
+            raise ImportError(reason) from None
+        sys.path.insert(0, str(here))
     return importlib.import_module(module_name)
+
+
+def _check_modules(folder: Path, module_name: str) -> None:
+    """Raise Untrusted if another user may have written the folder or the module in it."""
+    first = module_name.partition(".")[0]
+    check_trusted(folder)
+    for each in (folder / first, folder / f"{first}.py"):
+        if each.exists():
+            check_trusted(each)
 
 
 def resolve(name: str) -> System:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from typing import Final, cast
 
@@ -19,6 +20,7 @@ from jobwire.valkey import Connection
 from tests.support import Fresh, Plain, clause, wait_until, wait_until_sync
 from tests.support.jobs_http import JsonObject, ServedJobs, bearer, key, problem
 from tests.support.raw import Raw
+from tests.support.servers import plain_client
 from tests.support.streams import StreamsLab
 
 BODY: Final[JsonObject] = {"task": "chat", "payload": {"prompt": "the secret"}}
@@ -185,7 +187,10 @@ def test_j57_submissions_stop_before_the_server_is_full(
     """A full server cannot store reports either, so the last tenth of its memory is not for new
     jobs."""
     folder = tmp_path_factory.mktemp("small")
-    with LocalValkey(folder, extra=["maxmemory 20mb"]) as small, ServedJobs(small.url) as served:
+    with (
+        LocalValkey(folder, extra=["maxmemory 20mb"], admin=True) as small,
+        ServedJobs(small.url) as served,
+    ):
         first = served.submit()
         body = {"jobs": [{"task": "chat", "payload": {"text": "x" * 200_000}}] * 5}
 
@@ -206,6 +211,14 @@ def test_j57_submissions_stop_before_the_server_is_full(
         ready = served.client.get("/readyz").json()
         assert ready["status"] == "degraded"
         assert "memory" in next(part for part in ready["parts"] if part["name"] == "memory")["note"]
+        # The server is asked for its memory once a second, not once a submission.
+        with plain_client(small) as plain:
+            plain.config_resetstat()
+            began_s = time.monotonic()
+            for _ in range(20):
+                served.client.post("/v1/jobs", json=BODY)
+            asked = plain.info("commandstats").get("cmdstat_info", {"calls": 0})["calls"]
+            assert asked <= time.monotonic() - began_s + 2
         assert served.job(first["job_id"])["status"] == "queued"
         assert served.client.delete(f"/v1/jobs/{first['job_id']}").status_code == 200
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable
 
 import pytest
 
@@ -17,7 +18,8 @@ from jobwire.job.messages import (
     Submitted,
 )
 from jobwire.systems.jobs.engine import StreamsEngine
-from jobwire.valkey import Connection
+from jobwire.systems.jobs.registry import WorkerRegistry
+from jobwire.valkey import Arg, Connection, Reply
 from tests.support import clause, wait_until
 from tests.support.raw import Raw, foreign_job
 from tests.support.streams import LEASE_S, StreamsLab
@@ -484,3 +486,27 @@ async def test_j42_many_open_jobs_are_reconciled_in_batches(lab: StreamsLab, raw
     rest = await lab.maintain("reconcile")
     assert first.done + rest == 600
     assert raw.length(QUEUE) == 1000
+
+
+@clause("J-53")
+async def test_j53_the_workers_of_all_queues_are_read_in_one_round_trip(
+    connection: Connection, lab: StreamsLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = [f"queue-{number}" for number in range(20)]
+    for queue in queues:
+        await lab.worker(f"task-{queue}", queues=[queue])
+    replies: list[asyncio.Future[Reply]] = []
+    unanswered = 0
+    call = connection.call
+
+    def counted(*args: Arg) -> Awaitable[Reply]:
+        nonlocal unanswered
+        reply = asyncio.ensure_future(call(*args))
+        if args[0] == "XINFO":
+            replies.append(reply)
+            unanswered = max(unanswered, sum(not each.done() for each in replies))
+        return reply
+
+    monkeypatch.setattr(connection, "call", counted)
+    assert len(await WorkerRegistry(connection, lab.settings).workers()) == 20
+    assert unanswered == len(replies) == 21

@@ -129,6 +129,19 @@ def test_j15_a_client_that_has_seen_the_end_gets_204(served: ServedJobs, raw: Ra
         assert names(events.rest()) == ["hello", "gap", "queued", "done"], "no event of this job"
 
 
+@clause("J-15", "J-4")
+def test_j15_a_first_connect_whose_beginning_was_evicted_gets_a_gap(
+    served: ServedJobs, raw: Raw
+) -> None:
+    job_id = served.submit()["job_id"]
+    for _ in range(3):
+        add(raw, job_id)
+    raw.call("XTRIM", f"job:{job_id}:events", "MAXLEN", 2)
+    add(raw, job_id, "done")
+    with served.events(job_id) as events:
+        assert names(events.rest()) == ["hello", "gap", "log", "log", "done"]
+
+
 @clause("J-15", "R-8")
 def test_j15_lost_events_are_sent_as_a_gap(served: ServedJobs, raw: Raw) -> None:
     job_id = served.submit()["job_id"]

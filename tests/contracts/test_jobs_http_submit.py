@@ -221,6 +221,26 @@ def test_j10_a_workers_task_definition_applies(served: ServedJobs, raw: Raw, fre
     assert tasks["bad"] == bad
 
 
+@clause("J-10")
+async def test_j10_tasks_of_an_emptied_server_are_unavailable_until_workers_register_again(
+    valkey: LocalValkey, lab: StreamsLab, raw: Raw
+) -> None:
+    await lab.worker("sing")
+    with ServedJobs(valkey.url) as served:
+        body: JsonObject = {"task": "sing", "payload": {}}
+        assert served.client.post("/v1/jobs", json=body).status_code == 202
+        raw.call("FLUSHALL")
+        wrong: JsonObject = {"task": "dance", "payload": {}}
+        problem(served.client.post("/v1/jobs", json=wrong), 422, "unknown_task")
+        answer = served.client.post("/v1/jobs", json=body)
+        problem(answer, 503, "unavailable")
+        assert "emptied" in answer.json()["detail"]
+        assert int(answer.headers["retry-after"]) > 0
+        problem(served.client.post("/v1/jobs", json=wrong), 422, "unknown_task")
+        await lab.worker("sing")
+        wait_until_sync(lambda: served.client.post("/v1/jobs", json=body).status_code == 202)
+
+
 # ── J-11 ─────────────────────────────────────────────────────────────────────────────────────────
 
 

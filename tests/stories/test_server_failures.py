@@ -109,7 +109,8 @@ async def test_j30_a_worker_survives_an_emptied_server(own_valkey: LocalValkey, 
     with plain_client(own_valkey) as plain:
         plain.flushall()
         # The job is gone; the next renewal cancels its handler, which frees the slot.
-        worker.wait_for_line("belongs to another worker now")
+        line = worker.wait_for_line("job lost")
+        assert "it has ended, or is gone from the server" in line
         after = await site.submit("quick")
         await site.until(after, "done")
         assert Raw(plain).find(f"*{job}*") == []

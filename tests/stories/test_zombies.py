@@ -132,7 +132,7 @@ async def test_r03_a_start_older_than_its_lease_is_not_run(
             victim.thaw()
 
             def noticed() -> bool:
-                expected_logs = ("belongs to another worker now", "Done was not written")
+                expected_logs = ("job lost", "Done was not written")
                 return any(line in victim.output for line in expected_logs)
 
             await wait_until(noticed)

@@ -1,6 +1,7 @@
 """Network and server faults: the documented error, then reconnection."""
 
 import asyncio
+import gc
 import logging
 import time
 from contextlib import AsyncExitStack
@@ -33,6 +34,21 @@ def open_with_short_timeouts(url: str, *, pool_size: int = 8) -> Opening:
         url, dial_timeout_s=0.5, read_timeout_s=0.3, write_timeout_s=0.3, pool_size=pool_size
     )
     return Connection.open(config, connect_timeout_s=DEADLINE_S)
+
+
+async def test_t04_a_reply_that_nobody_awaits_is_not_logged_as_lost(
+    valkey: LocalValkey, proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Connection.open(proxy.url(valkey.url)) as connection:
+        connection.call("NO-SUCH-COMMAND")
+        await connection.call("ECHO", "answered")
+        with proxy.hold("PING") as held:
+            connection.call("PING")
+            await held.until_reached()
+            proxy.cut()
+            await wait_until(lambda: not connection.connected, "the loss of the connection")
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 async def own_socket(connection: Connection, stack: AsyncExitStack) -> OwnSocket:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator
 
+import pytest
 from redis import Redis
 
 from jobwire.local import LocalValkey
@@ -41,6 +42,26 @@ async def following(url: str) -> AsyncGenerator[Replies]:
     replies = Replies()
     async with replies.reader.running(url, "tests-tracking"):
         yield replies
+
+
+async def test_t02_a_key_whose_read_fails_delays_no_other(
+    valkey: LocalValkey,
+    plain: Redis,
+    fresh: Fresh,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("jobwire.valkey.tracking._PAUSE_S", 3600.0)
+    failing, key, user = fresh("failing"), fresh("key"), fresh("user")
+    plain.acl_setuser(user, enabled=True, nopass=True, categories=["+@all"], keys=[key], reset=True)
+    try:
+        async with following(valkey.url.replace("://", f"://{user}:any@")) as replies:
+            replies.follow(failing)
+            await wait_until(lambda: "key not read" in caplog.text, "the refusal")
+            replies.follow(key)
+            await replies.until(key, None)
+    finally:
+        plain.acl_deluser(user)
 
 
 async def test_t02_a_tracked_key_is_read_again_after_each_change(

@@ -69,6 +69,7 @@ def fail_waiter(waiter: Waiter, error: Exception) -> None:
     """Raise the error in a caller that still waits."""
     if not waiter.done():
         waiter.set_exception(error)
+        waiter.exception()  # asyncio logs no error that a caller who left did not read
 
 
 def _ignore(*_: object) -> None:

@@ -33,9 +33,9 @@ class ServerMemory:
 
     @property
     def is_due(self) -> bool:
-        """Whether to read again. A reading of a full server is not reused: jobs would be refused
-        although there is space again."""
-        return self.is_full or self._now_s() >= self._next_s
+        """Whether to read again. Not for each submission: a server that is full would have to
+        answer INFO as often as it is asked."""
+        return self._now_s() >= self._next_s
 
     @property
     def is_full(self) -> bool:

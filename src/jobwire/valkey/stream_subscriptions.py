@@ -73,6 +73,8 @@ class Rules(Generic[E]):
     read: Callable[[Reply], Sequence[E]]
     """Decodes the reply to XRANGE."""
     subject: Callable[[E], str | None] | None = None
+    begins: Callable[[E], bool] = lambda _: True
+    """The event may be the first of its stream. Earlier ones than any other were evicted."""
     reopens: Callable[[E], bool] = lambda _: False
     """The event means that its subject runs again."""
     max_entries: int = 100
@@ -156,7 +158,8 @@ class EventSubscription(Generic[E]):
         """
         subject_of = self.rules.subject
         found = following(self.at, events, whole=whole, can_end=subject_of is None)
-        if found.has_gap and not self.gap_sent:
+        is_cut = self.at == START and bool(events) and not self.rules.begins(events[0])
+        if (found.has_gap or is_cut) and not self.gap_sent:
             if not self.reader.send_gap():
                 return Feeding(FeedResult.REFUSED, 0)
             self.gap_sent = True

@@ -69,7 +69,10 @@ class TrackingReader(Generic[K]):
         self._on_tick = on_tick
         self._keys: dict[str, K] = {}
         self._marked: dict[K, None] = {}
+        self._failed: dict[K, None] = {}
+        """Keys whose read failed; `mark`ed again after a pause, which delays no other key."""
         self._timer: asyncio.Handle | None = None
+        self._pause: asyncio.Handle | None = None
         self._flushed_at_s = float("-inf")
 
     @contextlib.asynccontextmanager
@@ -92,8 +95,9 @@ class TrackingReader(Generic[K]):
                 yield
             finally:
                 ticks.cancel()
-                if self._timer is not None:
-                    self._timer.cancel()
+                for timer in (self._timer, self._pause):
+                    if timer is not None:
+                        timer.cancel()
 
     # Keys
 
@@ -115,13 +119,25 @@ class TrackingReader(Generic[K]):
         """Forget a key; a reply in flight is dropped."""
         del self._keys[tracked.key]
         self._marked.pop(tracked, None)
+        self._failed.pop(tracked, None)
 
-    def mark(self, tracked: K, pause_s: float = 0.0) -> None:
-        """Read a key again: at the end of the window, or after a pause."""
+    def mark(self, tracked: K) -> None:
+        """Read a key again, at the end of the window."""
         self._marked[tracked] = None
         if self._timer is None:
             window_s = self._flushed_at_s + _WINDOW_S - self._loop.time()
-            self._timer = self._loop.call_later(max(0.0, window_s, pause_s), self._flush)
+            self._timer = self._loop.call_later(max(0.0, window_s), self._flush)
+
+    def _mark_later(self, tracked: K) -> None:
+        self._failed[tracked] = None
+        if self._pause is None:
+            self._pause = self._loop.call_later(_PAUSE_S, self._mark_failed)
+
+    def _mark_failed(self) -> None:
+        self._pause = None
+        failed, self._failed = self._failed, {}
+        for tracked in failed:
+            self.mark(tracked)
 
     # Announcements of the server
 
@@ -176,7 +192,7 @@ class TrackingReader(Generic[K]):
         try:
             reply = self.connection.call(*command)
         except ValkeyError:
-            self.mark(tracked, _PAUSE_S)
+            self._mark_later(tracked)
             return
         tracked.reply = cast("asyncio.Future[Reply]", reply)
         tracked.reply.add_done_callback(partial(self._replied, tracked))
@@ -190,12 +206,12 @@ class TrackingReader(Generic[K]):
         except ServerError as error:
             if error.code != "WRONGTYPE":
                 _log.warning("key not read: key=%s error=%s; read again", tracked.key, error)
-                self.mark(tracked, _PAUSE_S)
+                self._mark_later(tracked)
                 return
             read = None
         except ValkeyError:
             # The next connection reads all keys again; it may be open already.
-            self.mark(tracked, _PAUSE_S)
+            self._mark_later(tracked)
             return
         self._on_reply(tracked, read)
         if tracked in self._marked:

@@ -8,9 +8,10 @@ writes the first lines of that second and then their number; failures are always
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from jobwire.job.messages import Canceled, Done, Failed, JobError, Outcome, RetryLater
+from jobwire.job.messages import Canceled, Done, Failed, JobError, Outcome, RenewAnswer, RetryLater
 
 if TYPE_CHECKING:  # run.py makes the runs
     from jobwire.worker.run import Run
@@ -20,6 +21,10 @@ _INFO: Final = logging.INFO
 _MAX_LINES: Final = 100
 """Lines for finished jobs in one second."""
 _WINDOW_S: Final = 1.0
+_LOST: Final[Mapping[RenewAnswer | None, str]] = {
+    RenewAnswer.LOST: "it belongs to another worker now",
+    RenewAnswer.ENDED: "it has ended, or is gone from the server",
+}
 
 
 class JobLog:
@@ -51,8 +56,8 @@ class JobLog:
             case Canceled():
                 _log.info("job canceled: %s", _facts(run, ran_s), extra=fields(run))
             case None:
-                line = "job lost: %s: it belongs to another worker now"
-                _log.warning(line, _facts(run, ran_s), extra=fields(run))
+                why = _LOST.get(run.lost_by, "another worker has it, or it has ended")
+                _log.warning("job lost: %s: %s", _facts(run, ran_s), why, extra=fields(run))
             case _:
                 pass
 

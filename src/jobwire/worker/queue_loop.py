@@ -385,6 +385,8 @@ class QueueLoop:
         """Stop the runs whose lease was not simply renewed."""
         for token, answer in answers:
             if (run := self.runs.get(token)) is not None:
+                if self.engine.traits.tells_ended:
+                    run.lost_by = answer
                 run.halt(StopReason.CANCEL if answer is RenewAnswer.CANCEL else StopReason.LOST)
 
     async def listen(self) -> None:

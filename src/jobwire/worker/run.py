@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jobwire.job.engine import Use
 from jobwire.job.ids import random_fraction
-from jobwire.job.messages import Children, LeasedJob, Outcome, Report
+from jobwire.job.messages import Children, LeasedJob, Outcome, RenewAnswer, Report
 from jobwire.worker import outcomes
 from jobwire.worker.app import Handler
 from jobwire.worker.context import Context
@@ -64,6 +64,8 @@ class Run:
     """Since when its timeout counts, on our own clock; None: not begun. Also read by the lease
     renewal thread."""
     stop: StopReason | None = None
+    lost_by: RenewAnswer | None = None
+    """How the lease was lost; None if that is not known."""
     is_over: bool = False
     context: Context[Any] | None = None
     task: "asyncio.Task[Any] | None" = None

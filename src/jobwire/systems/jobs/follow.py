@@ -14,7 +14,13 @@ from functools import partial
 from typing import Final, cast
 
 from jobwire.job.messages import JobId
-from jobwire.systems.jobs.contract import EVENTS_SUFFIX, TERMINAL_EVENTS, Field, StreamsKeys
+from jobwire.systems.jobs.contract import (
+    EVENTS_SUFFIX,
+    TERMINAL_EVENTS,
+    EventType,
+    Field,
+    StreamsKeys,
+)
 from jobwire.systems.jobs.events import StreamEvent, read_events
 from jobwire.valkey import Config, Reply, ValkeyError
 from jobwire.valkey.stream_follower import StreamFollower
@@ -31,7 +37,7 @@ class Follower:
     def __init__(self, keys: StreamsKeys) -> None:
         self._keys = keys
         self._streams = StreamFollower[StreamEvent](
-            Rules(read=read_events),
+            Rules(read=read_events, begins=lambda event: event.kind == EventType.QUEUED),
             on_empty=self._check_exists,
             on_quiet=self._check_status,
             on_other=self._job_changed,

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
+from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import MissingRequirement, ServedQueue, TaskDefinition
 from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.codec import (
@@ -130,6 +131,10 @@ class WorkerRegistry:
         self._foreign_ms = settings.foreign_idle_s * 1000
         self._refreshed_at_s = float("-inf")
         self._refreshing = asyncio.Lock()
+        self._forgotten: Mapping[str, str] = {}
+        """The tasks that were known before the server was emptied."""
+        self._forgotten_until_s = float("-inf")
+        self._register_again_s = 2 * settings.heartbeat_s
 
     # Tasks
 
@@ -155,11 +160,17 @@ class WorkerRegistry:
         return queue == DEFAULT_QUEUE or queue in self._queues
 
     async def unknown_among(self, tasks: Iterable[str]) -> set[str]:
-        """Those of `tasks` that no worker has or had; reads the registrations if needed."""
+        """Those of `tasks` that no worker has or had; reads the registrations if needed.
+        BackendUnavailable if their workers have yet to register again on an emptied server."""
         missing = {task for task in tasks if not self.has(task)}
         if missing:
             await self.refresh()
-        return {task for task in missing if not self.has(task)}
+        unknown = {task for task in missing if not self.has(task)}
+        if _now_s() < self._forgotten_until_s and not unknown.isdisjoint(self._forgotten):
+            raise BackendUnavailable(
+                "the job server was emptied, and the workers register again within seconds; retry"
+            )
+        return unknown
 
     @property
     def is_stale(self) -> bool:
@@ -176,6 +187,9 @@ class WorkerRegistry:
                 consumers = await self._consumers()
                 live, remembered = await self._live_tasks(consumers), await self._remembered()
                 newest = {task: found[0] for task, found in live.items()}
+                if self._known and not remembered:
+                    self._forgotten = self._known
+                    self._forgotten_until_s = _now_s() + self._register_again_s
                 self._known = {
                     task: found.queue for task, found in {**remembered, **newest}.items()
                 }
@@ -261,8 +275,8 @@ class WorkerRegistry:
         """All workers, ours and foreign ones."""
         names = await self.queue_names()
         consumers: dict[str, int] = {}
-        for name in names[:_MAX_QUEUES]:
-            for consumer, idle_ms in (await self._consumers(name)).items():
+        for of_queue in await self._consumers_of(names[:_MAX_QUEUES]):
+            for consumer, idle_ms in of_queue.items():
                 consumers[consumer] = min(idle_ms, consumers.get(consumer, idle_ms))
         found = await self._worker_info(consumers)
         # A consumer's name outlives its worker: one of ours without a registration and without a
@@ -306,13 +320,25 @@ class WorkerRegistry:
                 slots.append(number(consumer.slots) or 0)
         return FleetSummary(len(ages), sum(slots), max(slots, default=0), min(ages, default=None))
 
-    async def _consumers(self, queue: str = DEFAULT_QUEUE) -> dict[str, int]:
-        """Consumer name → milliseconds since its last call. Our workers are all in the default
-        queue's group, whatever they read."""
-        stream = self._keys.named_queue(queue)
-        reply = await self._call("XINFO", "CONSUMERS", stream, contract.GROUP)
-        rows = cast("list[dict[str, str | int]]", reply or [])
-        return {cast(str, row["name"]): cast(int, row["idle"]) for row in rows}
+    async def _consumers(self) -> dict[str, int]:
+        """Of the default queue. Our workers are all in its group, whatever they read."""
+        (found,) = await self._consumers_of([DEFAULT_QUEUE])
+        return found
+
+    async def _consumers_of(self, queues: Iterable[str]) -> list[dict[str, int]]:
+        """For each queue: consumer name → milliseconds since its last call; in one round trip."""
+        streams = [self._keys.named_queue(queue) for queue in queues]
+        calls = [
+            self._connection.call("XINFO", "CONSUMERS", each, contract.GROUP) for each in streams
+        ]
+        replies = await collect(calls, none_if_refused=True)
+        return [
+            {
+                cast(str, row["name"]): cast(int, row["idle"])
+                for row in cast("list[dict[str, str | int]]", reply or [])
+            }
+            for reply in replies
+        ]
 
     def _worker_keys(self, consumers: Iterable[str]) -> list[Arg]:
         """The keys of our workers' registrations."""

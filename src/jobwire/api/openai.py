@@ -21,6 +21,9 @@ from jobwire.api.problems import UNAVAILABLE, ProblemKind
 OWN_MODEL: Final = "default"
 """The model that the workers are configured for."""
 
+MAX_EMBEDDINGS_BODY: Final = 8 << 20
+MAX_INPUTS: Final = 2_048
+
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -40,7 +43,8 @@ class ChatCompletionRequest(Struct):
 class EmbeddingsRequest(Struct):
     """The members of a request for embeddings."""
 
-    input: str | list[str]
+    input: str | Annotated[list[Any], Meta(min_length=1, max_length=8_192)]
+    """A text, its tokens, or a list of up to 2,048 texts or lists of tokens."""
     model: str | None = OWN_MODEL
     encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: int | None = None
@@ -195,6 +199,7 @@ EMBEDDINGS: Final = Operation(
     tag="openai",
     body=EmbeddingsRequest,
     body_example={"model": "default", "input": ["a red apple"]},
+    max_body=MAX_EMBEDDINGS_BODY,
     too_deep=INVALID_PAYLOAD,
     answer=EmbeddingList,
     problems=_PROBLEMS,

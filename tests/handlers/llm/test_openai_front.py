@@ -7,7 +7,9 @@ the real packages.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+from array import array
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -27,6 +29,7 @@ from tests.handlers.llm.upstream import (
     DONE,
     USAGE,
     Act,
+    Request,
     Stage,
     answers,
     delta,
@@ -34,6 +37,7 @@ from tests.handlers.llm.upstream import (
     refuses,
     says,
     streams,
+    vectors,
     waits,
 )
 from tests.support import clause, wait_until
@@ -379,6 +383,60 @@ async def test_k5_a_repaired_answer_is_streamed_once(http: httpx.AsyncClient, st
     found = await chunks(http, model="repairs", response_format=SCHEMA)
     texts = [chunk["choices"][0]["delta"].get("content", "") for chunk in found]
     assert "".join(texts) == '{"a": 1}'
+
+
+# ── embeddings ───────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("K-4")
+async def test_k4_many_texts_are_split_over_jobs(
+    http: httpx.AsyncClient, start: StartFleet
+) -> None:
+    class Embedder(Stage):
+        def act_for(self, request: Request) -> Act:
+            body = request.body
+            return vectors(
+                *([len(each), 0.1, -1e-7] for each in body["input"]), model=body["model"]
+            )
+
+    async with Embedder({}) as stage:
+        await start(LlmSettings(base_url=stage.url, model="good"))
+        texts = ["x" * (1 + n % 500) for n in range(2_048)]
+        body = {"model": "embedder", "input": texts}
+        found = (await http.post("/v1/embeddings", json=body)).json()
+        assert [each["index"] for each in found["data"]] == [*range(2_048)]
+        assert [each["embedding"][0] for each in found["data"]] == [len(each) for each in texts]
+        assert found["data"][0]["embedding"] == pytest.approx([1, 0.1, -1e-7], rel=1e-6)
+        assert (found["model"], found["object"]) == ("embedder", "list")
+        assert found["usage"]["total_tokens"] == 3 * len(stage.requests)
+        stage.requests.clear()
+        tokens = {**body, "dimensions": 3, "encoding_format": "base64"}
+        for given, sent in (([1, 2], [[1, 2]]), ([[1, 2], [3]], [[1, 2], [3]]), ("a", ["a"])):
+            data = (await http.post("/v1/embeddings", json={**tokens, "input": given})).json()[
+                "data"
+            ]
+            numbers = array("f", base64.b64decode(data[0]["embedding"]))
+            assert numbers[0] == len(sent[0])
+            asked = stage.requests[-1].body
+            assert (asked["input"], asked["dimensions"]) == (sent, 3)
+        wrong_inputs: list[Any] = [["x"] * 2_049, [""], [[]], [1, "x"], [], None, [{}]]
+        for wrong in wrong_inputs:
+            refused = await http.post("/v1/embeddings", json={**body, "input": wrong})
+            assert (refused.status_code, "input" in refused.text) == (400, True), refused.text
+
+
+@clause("K-4")
+async def test_k4_large_vectors_come_from_several_jobs(
+    http: httpx.AsyncClient, start: StartFleet
+) -> None:
+    class Embedder(Stage):
+        def act_for(self, request: Request) -> Act:
+            return vectors(*([0.25] * 4_096 for _ in request.body["input"]))
+
+    async with Embedder({}) as stage:
+        await start(LlmSettings(base_url=stage.url, model="good", embed_model="large"))
+        found = (await http.post("/v1/embeddings", json={"input": ["x"] * 80})).json()
+    assert [len(each["embedding"]) for each in found["data"]] == [4_096] * 80
 
 
 # ── errors ───────────────────────────────────────────────────────────────────────────────────────

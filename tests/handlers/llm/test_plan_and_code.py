@@ -171,3 +171,10 @@ def test_syntax_is_checked_for_python_only(
     source: str, language: str, verdict: bool | None
 ) -> None:
     assert syntax_ok(source, language) is verdict
+
+
+@clause("J-50")
+async def test_j50_code_that_ends_early_has_its_usage(bench_at: BenchAt) -> None:
+    async with Upstream(says("```python\nx = 1\n```\n", "That is all.")) as upstream:
+        result = (await bench_at(upstream.url).run("code", {"prompt": "x"})).result
+    assert (result["usage"]["total_tokens"], result["model"]) == (7, "tester")

@@ -44,6 +44,8 @@ BROKEN: dict[str, tuple[Act, str]] = {
     ),
 }
 
+ROLE = event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
+
 
 @clause("J-51")
 @pytest.mark.parametrize("way", BROKEN)
@@ -87,19 +89,58 @@ async def test_j51_slow_headers_are_retried_once(bench_at: BenchAt) -> None:
         await wait_until(lambda: upstream.left == 2, "both connections to be closed")
 
 
-@clause("J-51")
-async def test_j51_comments_do_not_count_as_the_first_token(bench_at: BenchAt) -> None:
-    async def only_comments(line: Line) -> None:
-        await line.head(content_type="text/event-stream", transfer_encoding="chunked")
-        while True:
-            await line.chunk(b": still here\n\n")
-            await asyncio.sleep(0.02)
+@clause("K-3")
+@pytest.mark.parametrize("sign", [b": still here\n\n", ROLE])
+async def test_k3_any_bytes_are_a_sign_of_life(bench_at: BenchAt, sign: bytes) -> None:
+    """A reasoning model may think for minutes: comments and role chunks come meanwhile."""
 
-    async with Upstream(only_comments) as upstream:
-        bench = bench_at(upstream.url, first_token_timeout=timedelta(seconds=0.3))
-        with pytest.raises(Retry) as failed:
-            await bench.run("chat", HI)
-    assert failed.value.code == "backend_timeout"
+    def act(count: float) -> Act:
+        async def thinks(line: Line) -> None:
+            await line.head(content_type="text/event-stream", transfer_encoding="chunked")
+            sent = 0
+            while sent < count:
+                sent += 1
+                await line.chunk(sign)
+                await asyncio.sleep(0.1)
+            for chunk in (delta("Hello", "stop"), DONE, b""):
+                await line.chunk(chunk)
+
+        return thinks
+
+    limits = {
+        "first_token_timeout": timedelta(seconds=0.4),
+        "idle_timeout": timedelta(seconds=0.05),
+    }
+    async with Upstream(act(8)) as upstream:
+        record = await bench_at(upstream.url, **limits).run("chat", HI)
+    assert (record.result["text"], len(upstream.requests)) == ("Hello", 1)
+    async with Upstream(act(float("inf"))) as upstream:  # until the time of the whole answer
+        with pytest.raises(Retry, match=r"longer than 0\.8 s"):
+            await bench_at(upstream.url, **limits).run("chat", {**HI, "timeout_s": 0.8})
+
+
+@clause("K-3")
+async def test_k3_without_a_callers_limit_none_is_sent(bench_at: BenchAt) -> None:
+    async with Upstream(says("Hello")) as upstream:
+        bench = bench_at(upstream.url)
+        await bench.run("chat", {"prompt": "Hi"})
+        await bench.run("chat", {"prompt": "Hi", "max_tokens": 7})
+    assert [each.body.get("max_tokens") for each in upstream.requests] == [None, 7]
+
+
+@clause("K-3")
+async def test_k3_reasoning_that_only_ends_is_held_back_once_it_is_known(bench_at: BenchAt) -> None:
+    """Its template has the opening tag, so the text begins with reasoning."""
+    thinks = says("Let me see.\nYes.\n", "</think>\n", "Hello")
+    async with Upstream(thinks, thinks, says("Plain ", "text"), says("More ", "text")) as upstream:
+        bench = bench_at(upstream.url)
+        first = await bench.run("chat", HI)
+        assert [len(first.of("reset")), first.text()] == [1, "Hello"]
+        second = await bench.run("chat", HI)
+        assert [len(second.of("reset")), second.text()] == [0, "Hello"]
+        assert second.result["reasoning"] == first.result["reasoning"] == "Let me see.\nYes.\n"
+        for text in ("Plain text", "More text"):
+            assert (await bench.run("chat", HI)).text() == text
 
 
 WELL: dict[str, Act] = {

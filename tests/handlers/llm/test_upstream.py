@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
 import pytest
 
@@ -251,7 +252,7 @@ async def test_j51_no_model_is_named(bench_at: BenchAt) -> None:
 
 
 @clause("J-51")
-@pytest.mark.parametrize("status", [400, 422, 501])
+@pytest.mark.parametrize("status", [400, 422, 500, 501])
 async def test_j51_a_server_without_json_mode_gets_a_plain_request(
     bench_at: BenchAt, status: int
 ) -> None:
@@ -264,6 +265,58 @@ async def test_j51_a_server_without_json_mode_gets_a_plain_request(
     assert plain["messages"] == full["messages"]
     assert [step["title"] for step in record.result["steps"]] == ["Mix.", "Bake."]
     assert record.of("reset") == []
+
+
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+def _form(**more: object) -> dict[str, object]:
+    form = {"name": "a", "schema": SCHEMA, **more}
+    return {**HI, "response_format": {"type": "json_schema", "json_schema": form}}
+
+
+@clause("J-51")
+async def test_j51_the_callers_strict_is_passed_on(bench_at: BenchAt) -> None:
+    async with Upstream(says('{"a": 1}')) as upstream:
+        for more in ({}, {"strict": False}, {"strict": True}):
+            await bench_at(upstream.url).run("chat", _form(**more))
+    sent = [each.body["response_format"]["json_schema"] for each in upstream.requests]
+    assert [each.get("strict") for each in sent] == [None, False, True]
+
+
+@clause("J-51")
+async def test_j51_a_refused_schema_is_tried_again_and_other_members_are_remembered(
+    bench_at: BenchAt,
+) -> None:
+    refusals = (refuses(400, "stream_options?"), refuses(400, "response_format?"))
+    async with Upstream(*refusals, says('{"a": 1}')) as upstream:
+        bench = bench_at(upstream.url)
+        await bench.run("chat", _form())
+        await bench.run("chat", _form())
+    last = upstream.requests[-1].body
+    assert len(upstream.requests) == 4
+    assert ("response_format" in last, "stream_options" in last) == (True, False)
+
+
+@clause("J-51")
+async def test_j51_json_that_the_server_refuses_is_an_error_and_not_prose(
+    bench_at: BenchAt,
+) -> None:
+    act = refuses(400, "response_format is not supported")
+    async with Upstream(act, says("Some prose.")) as upstream:
+        with pytest.raises(Fail, match="response_format") as failed:
+            await bench_at(upstream.url).run(
+                "chat", {**HI, "response_format": {"type": "json_object"}}
+            )
+    assert failed.value.code == "invalid_payload"
+
+
+@clause("J-51")
+async def test_j51_parts_of_text_are_sent_as_text(bench_at: BenchAt) -> None:
+    parts = [{"type": "text", "text": each} for each in ("One.", "Two.")]
+    async with Upstream(says("Yes")) as upstream:
+        await bench_at(upstream.url).run("chat", {"messages": [{"role": "user", "content": parts}]})
+    assert upstream.requests[0].body["messages"][1]["content"] == "One.\nTwo."
 
 
 @clause("J-51")

@@ -102,7 +102,12 @@ async def _form(payload: ChatPayload, deps: TaskDeps) -> Form:
         raise _unusable(str(error)) from None
     except TooCostly:
         raise _unusable("it takes too long to read") from None
-    return JsonForm(name if isinstance(name, str) else "answer", cast("dict[str, Json]", schema))
+    strict: Any = inner.get("strict")
+    return JsonForm(
+        name if isinstance(name, str) else "answer",
+        cast("dict[str, Json]", schema),
+        strict if isinstance(strict, bool) else None,
+    )
 
 
 def _unusable(reason: str) -> Fail:

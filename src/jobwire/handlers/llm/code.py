@@ -12,6 +12,7 @@ from jobwire.handlers.llm.streaming import TokenEmitter
 from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.job.errors import Fail
 
+_PUNCTUATION: Final = re.compile(r"[;{}()=<>\[\]$#]")
 _OPENING: Final = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[^`\n]*\n", re.MULTILINE)
 
 
@@ -22,7 +23,7 @@ async def code(ctx: TaskContext, payload: CodePayload, deps: TaskDeps) -> CodeRe
     found = block(answer.text)
     if found is None:
         answer.check_complete("code")
-        found = unclosed_block(answer.text) or answer.text.strip()
+        found = unclosed_block(answer.text) or code_without_fence(answer.text, payload.language)
     if not found:
         raise Fail("output_invalid", "the model wrote no code")
     ok = syntax_ok(found, payload.language)
@@ -42,6 +43,7 @@ def question(payload: CodePayload) -> list[Message]:
 
 def block(text: str) -> str | None:
     """The first closed fenced block, if any: of ``` or ~~~, of any length, also indented."""
+    text = _lines(text)
     opening = _OPENING.search(text)
     if opening is None:
         return None
@@ -53,8 +55,34 @@ def block(text: str) -> str | None:
 
 def unclosed_block(text: str) -> str | None:
     """The code after an opening fence that the model did not close."""
+    text = _lines(text)
     opening = _OPENING.search(text)
     return _unindented(text[opening.end() :], opening) if opening else None
+
+
+def code_without_fence(text: str, language: str) -> str:
+    """The text if it is code; empty for prose."""
+    text = _lines(text).strip()
+    if syntax_ok(text, language):
+        return text if _has_statement(text) else ""
+    has_sentence = any(map(_is_sentence, text.split("\n")))
+    return "" if has_sentence or not _PUNCTUATION.search(text) else text
+
+
+def _is_sentence(line: str) -> bool:
+    line = line.strip()
+    is_one = line[:1].isupper() and line[-1:] in (".", "!", "?", ":") and " " in line
+    return is_one and not _PUNCTUATION.search(line)
+
+
+def _has_statement(source: str) -> bool:
+    """Whether Python does something; one word of prose is an expression too."""
+    body = ast.parse(source).body
+    return any(not isinstance(each, ast.Expr) or isinstance(each.value, ast.Call) for each in body)
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n")
 
 
 def _unindented(code: str, opening: re.Match[str]) -> str:

@@ -3,9 +3,11 @@
 import base64
 import sys
 from array import array
+from collections.abc import Sequence
 from typing import Final
 
 from jobwire.handlers.context import TaskContext
+from jobwire.handlers.llm.models import Embeddable
 from jobwire.handlers.llm.payloads import EmbedPayload, EmbedResult, EmbedUsage
 from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.handlers.llm.vectors import Vector, embed_all
@@ -19,7 +21,9 @@ _MAX_RESULT_BYTES: Final = 1_000_000
 
 async def embed(ctx: TaskContext, payload: EmbedPayload, deps: TaskDeps) -> EmbedResult:
     """Compute a vector for each text."""
-    texts = [payload.input] if isinstance(payload.input, str) else payload.input
+    texts: Sequence[Embeddable] = (
+        [payload.input] if isinstance(payload.input, str) else payload.input
+    )
     if not 1 <= len(texts) <= _MAX_TEXTS:
         raise Fail("embed_too_many", f"{len(texts)} texts; a job takes 1 to {_MAX_TEXTS}")
     embedded = await embed_all(

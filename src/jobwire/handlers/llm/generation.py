@@ -7,7 +7,7 @@ connection to the model at once.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -37,6 +37,9 @@ _MAX_PENDING: Final = 256
 _MAX_TOGETHER: Final = 200_000
 """Characters of an answer with its reasoning; of a longer one the reasoning is cut, so that the
 answer fits into the result of the job."""
+
+_END_S: Final = 1.0
+"""How long to wait for the usage when no more text is needed."""
 
 _LONG_PROMPT: Final = 256
 """Tokens; a shorter prompt gets no progress events."""
@@ -239,4 +242,16 @@ async def _emit_pieces(
             coalescer.flush()
             await reasoning.flush()
             if await emitter.emit(text):
-                return Generation(text, "enough", None, "")
+                end = await _end(inbox)
+                return Generation(text, "enough", end and end.usage, end.model if end else "")
+
+
+async def _end(inbox: "asyncio.Queue[Piece | ModelError]") -> End | None:
+    """The end of an answer of which no more text is needed. Most models end there by themselves;
+    one that goes on is stopped, and its usage is not known."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_END_S):
+            while not isinstance(piece := await inbox.get(), End | ModelError):
+                pass
+            return piece if isinstance(piece, End) else None
+    return None

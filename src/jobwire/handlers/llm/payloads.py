@@ -215,7 +215,8 @@ class RagResult(Struct, frozen=True):
 class EmbedPayload(Common, frozen=True, kw_only=True):
     """Texts to compute vectors of."""
 
-    input: Words | list[Words]
+    input: Words | list[Words | list[int]]
+    """Texts, or token numbers for a server whose model has them."""
     encoding: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Meta(ge=1, le=65_536)] | None = None
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.generation import AnswerTimeout, with_retries
-from jobwire.handlers.llm.models import Embedded
+from jobwire.handlers.llm.models import Embeddable, Embedded
 from jobwire.handlers.llm.models.errors import ModelError
 from jobwire.handlers.llm.payloads import Common
 from jobwire.handlers.llm.streaming import emit_progress
@@ -21,14 +21,14 @@ async def embed_all(
     ctx: TaskContext,
     deps: TaskDeps,
     payload: Common,
-    texts: Sequence[str],
+    texts: Sequence[Embeddable],
     *,
     step: str,
     model: str = "",
     dimensions: int | None = None,
 ) -> Embedded:
     """Compute the vectors of all texts; raises Fail or Retry."""
-    embedder = deps.models.embedder()
+    embedder = deps.models.embedder(model)
     vectors: list[Vector] = []
     tokens, name = 0, model or embedder.name
 
@@ -39,7 +39,7 @@ async def embed_all(
     for start in range(0, len(texts), _BATCH):
         batch = texts[start : start + _BATCH]
 
-        async def once(_timeout: AnswerTimeout, batch: Sequence[str] = batch) -> Embedded:
+        async def once(_timeout: AnswerTimeout, batch: Sequence[Embeddable] = batch) -> Embedded:
             return await embedder.embed(batch, model, dimensions)
 
         embedded = await with_retries(once, log_retry, deps.limit_s(payload))

@@ -48,6 +48,8 @@ class JsonForm:
 
     name: str
     schema: Mapping[str, Json]
+    strict: bool | None = True
+    """Whether the server has to enforce it; None: as the server has it."""
 
 
 Form: TypeAlias = Free | Grammar | JsonForm
@@ -129,6 +131,10 @@ class Chat(Protocol):
         ...
 
 
+Embeddable: TypeAlias = str | Sequence[int]
+"""A text, or its tokens as numbers of the model's own vocabulary."""
+
+
 class Embedded(NamedTuple):
     """Vectors in the order of the texts."""
 
@@ -143,7 +149,7 @@ class Embedder(Protocol):
     name: str
 
     async def embed(
-        self, texts: Sequence[str], model: str = "", dimensions: int | None = None
+        self, texts: Sequence[Embeddable], model: str = "", dimensions: int | None = None
     ) -> Embedded:
         """Make one attempt. Raises ModelError."""
         ...

@@ -31,16 +31,18 @@ _MAX_TOOL_CALLS: Final = 128
 class AnswerParser:
     """Turns the events of one answer into pieces."""
 
-    def __init__(self, model: str, server: ServerLabel) -> None:
+    def __init__(self, model: str, server: ServerLabel, *, holds_text: bool = False) -> None:
+        """`holds_text`: the text may be reasoning until a closing tag is seen."""
         self._model = model
         self._server = server
         self._usage: Usage | None = None
         self._refusal = ""
         self._length = 0
-        self._filter = ReasoningFilter()
+        self._filter = ReasoningFilter(holds_text=holds_text)
         self._calls: list[tuple[int | None, dict[str, str]]] = []
         """The calls with their indexes, in order."""
         self.has_begun = False
+        """Whether the model writes, not only the server."""
         self.finish_reason = ""
         """Empty until the server has sent it."""
         self.is_over = False
@@ -55,11 +57,11 @@ class AnswerParser:
 
     def pieces(self, chunk: Chunk) -> Iterator[Piece]:
         """Yield the pieces of one chunk."""
-        self.has_begun = True
         if isinstance(chunk.model, str):
             self._model = chunk.model or self._model
         self._usage = replies.usage(chunk.usage) or self._usage
         if (reading := chunk.prompt_progress) is not None:
+            self.has_begun = True
             yield Reading(reading.processed, reading.total)
         for choice in chunk.choices or ():
             if choice.index:
@@ -75,11 +77,15 @@ class AnswerParser:
         reasoning = replies.text_of(delta.reasoning_content) or replies.text_of(delta.reasoning)
         if reasoning:
             self._length += len(reasoning)
+            self.has_begun = True
+            yield from self._filter.separated()
             yield Reasoning(reasoning)
         if text := replies.text_of(delta.content):
             self._length += len(text)
+            self.has_begun = True
             yield from self._filter.feed(text)
         for call in delta.tool_calls or ():
+            self.has_begun = True
             self._add_call(call)
 
     def _add_call(self, call: ToolCallDelta) -> None:
@@ -108,6 +114,11 @@ class AnswerParser:
         entry = {"id": "", "name": "", "arguments": ""}
         self._calls.append((call.index, entry))
         return entry
+
+    @property
+    def has_lone_close(self) -> bool:
+        """Whether reasoning ended that had not begun in the text."""
+        return self._filter.has_lone_close
 
     def rest(self) -> Iterator[Piece]:
         """Yield the text that was held back, before the end."""

@@ -8,7 +8,14 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, suppress
 from typing import Final
 
-from jobwire.handlers.llm.models import ChatRequest, Embedded, Piece, replies, requests
+from jobwire.handlers.llm.models import (
+    ChatRequest,
+    Embeddable,
+    Embedded,
+    Piece,
+    replies,
+    requests,
+)
 from jobwire.handlers.llm.models.answers import MAX_ANSWER_BYTES, AnswerParser
 from jobwire.handlers.llm.models.errors import NOT_NAMED, ModelError, ModelRefused, NoModel
 from jobwire.handlers.llm.models.events import SseReader
@@ -37,6 +44,7 @@ class EndpointChat:
         self._is_local = is_local
         self._wants_progress = is_local
         self._changes: dict[str, list[requests.Change]] = {}
+        self._holds_text: set[str] = set()
 
     async def ask(self, request: ChatRequest) -> AsyncGenerator[Piece, None]:
         """Make one attempt; a refused request is changed by what the refusal names."""
@@ -54,6 +62,8 @@ class EndpointChat:
             try:
                 async with aclosing(self._answer(body, model)) as pieces:
                     async for piece in pieces:
+                        # Now: the caller closes this generator at the last piece.
+                        self._remember(model, changes)
                         yield piece
             except ModelRefused as refused:
                 more = requests.changes_for(body, refused.wrong)
@@ -61,19 +71,28 @@ class EndpointChat:
                     raise
                 changes += more
             else:
-                self._remember(model, changes)
                 return
 
     def _remember(self, model: str, changes: list[requests.Change]) -> None:
-        """Keep what this model does not accept, so that the next request is right at once."""
+        """Keep what this model does not accept, so that the next request is right at once. Not the
+        form of the answer: one schema may be refused, and the next one accepted."""
+        changes = [each for each in changes if each != "response_format"]
         if changes and (model in self._changes or len(self._changes) < _MAX_MODELS):
             self._changes[model] = changes
+
+    def _remember_reasoning(self, model: str, *, has_lone_close: bool) -> None:
+        """Text of a model that ends its reasoning without having begun it is held back next time,
+        until the answer begins."""
+        if not has_lone_close:
+            self._holds_text.discard(model)
+        elif len(self._holds_text) < _MAX_MODELS:
+            self._holds_text.add(model)
 
     async def _answer(self, body: dict[str, Json], model: str) -> AsyncGenerator[Piece, None]:
         async with self._server.post("/chat/completions", body) as call:
             self._wants_progress |= call.is_llama
-            answer = AnswerParser(model, self._server.label)
-            first = await _first_bytes(call)
+            answer = AnswerParser(model, self._server.label, holds_text=model in self._holds_text)
+            first = await _first_bytes(call, self._server.first_s)
             if not first.startswith(_EVENT_START):
                 for piece in await self._not_streamed(call, first, answer):
                     yield piece
@@ -85,6 +104,7 @@ class EndpointChat:
                 raise self._server.cut("the stream ended without finish_reason")
             for piece in answer.rest():
                 yield piece
+            self._remember_reasoning(model, has_lone_close=answer.has_lone_close)
             yield answer.end()
 
     async def _not_streamed(
@@ -114,8 +134,9 @@ class EndpointChat:
                 yield piece
             if answer.finish_reason and not was_finished:
                 call.wait(_USAGE_TIMEOUT_S)
-            elif answer.has_begun and not was_finished:
-                call.wait(self._server.idle_s)
+            elif not was_finished:
+                # K-3: comments and chunks with only a role are signs of life.
+                call.wait(self._server.idle_s if answer.has_begun else self._server.first_s)
             if answer.is_over:
                 return
             try:
@@ -126,13 +147,14 @@ class EndpointChat:
                 raise
 
 
-async def _first_bytes(call: ModelCall) -> bytes:
+async def _first_bytes(call: ModelCall, first_s: float) -> bytes:
     """The first bytes that are neither white space nor a byte order mark: enough to tell events
     from JSON, whatever the content type says."""
     data = b""
     while not data.startswith((*_EVENT_START, b"{")) and len(data) < _LONGEST_START:
         if (chunk := await call.chunk()) is None:
             break
+        call.wait(first_s)
         data = (data + chunk).removeprefix(codecs.BOM_UTF8).lstrip()
     return data
 
@@ -151,11 +173,12 @@ class EndpointEmbedder:
         self.name = model
 
     async def embed(
-        self, texts: Sequence[str], model: str = "", dimensions: int | None = None
+        self, texts: Sequence[Embeddable], model: str = "", dimensions: int | None = None
     ) -> Embedded:
         """Make one attempt."""
         name = model or self.name
-        body: dict[str, Json] = {"model": name, "input": list(texts), "encoding_format": "float"}
+        inputs: list[Json] = [each if isinstance(each, str) else [*each] for each in texts]
+        body: dict[str, Json] = {"model": name, "input": inputs, "encoding_format": "float"}
         if dimensions is not None:
             body["dimensions"] = dimensions
         async with self._server.post("/embeddings", body) as call:

@@ -39,8 +39,15 @@ class Models:
             self._chat = _chat(self._settings, self._resources)
         return self._chat
 
-    def embedder(self) -> Embedder:
-        """The embedding model; ModelError if there is none."""
+    def embedder(self, model: str = "") -> Embedder:
+        """The embedding model; ModelError if there is none. If only a server for chat is
+        configured, it is asked for a model of another name than the local one's."""
+        settings = self._settings
+        is_local = not settings.embed_model
+        if is_local and settings.base_url and model not in ("", files.EMBED_NAME):
+            from jobwire.handlers.llm.models.endpoint import EndpointEmbedder
+
+            return EndpointEmbedder(_chat_server(settings), model)
         if self._embedder is None:
             self._embedder = _embedder(self._settings, self._resources)
         return self._embedder

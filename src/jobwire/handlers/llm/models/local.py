@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final
 
-from jobwire.handlers.llm.models import ChatRequest, Embedded, Piece, Waiting
+from jobwire.handlers.llm.models import ChatRequest, Embeddable, Embedded, Piece, Waiting
 from jobwire.handlers.llm.models.endpoint import EndpointChat, EndpointEmbedder
 from jobwire.handlers.llm.models.errors import ModelError
 from jobwire.handlers.llm.models.process import ModelProcess
@@ -91,12 +91,18 @@ class LocalEmbedder:
         self.name = name
 
     async def embed(
-        self, texts: Sequence[str], model: str = "", dimensions: int | None = None
+        self, texts: Sequence[Embeddable], model: str = "", dimensions: int | None = None
     ) -> Embedded:
         """Make one attempt."""
         if dimensions is not None:
             raise ModelError(
                 "invalid_payload", f"{self.name} has vectors of one size; leave out `dimensions`"
+            )
+        if not all(isinstance(each, str) for each in texts):
+            raise ModelError(
+                "invalid_payload",
+                f"{self.name} takes texts, not token numbers of another model; send texts "
+                "(LangChain: check_embedding_ctx_length=False)",
             )
         if model not in ("", self.name):
             raise ModelError(

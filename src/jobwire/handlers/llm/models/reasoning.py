@@ -2,7 +2,8 @@
 
 Reasoning models write `<think>…</think>` before the answer; servers that know the format send it as
 `reasoning_content` instead. Some chat templates contain the opening tag, so that only the closing
-one is in the text: what came before it is retracted.
+one is in the text: what came before it is retracted. Text of a model that is known for it is held
+back until the closing tag, or the end.
 """
 
 import re
@@ -18,13 +19,16 @@ _MAYBE_OPEN: Final = re.compile(
 _LONE_CLOSE: Final = re.compile(
     r"^[ \t]*</think(?:ing)?>[ \t]*(?:\n|\Z)", re.IGNORECASE | re.MULTILINE
 )
+_ANY_CLOSE: Final = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _LONGEST_CLOSE: Final = len("</thinking>")
 
 
 class ReasoningFilter:
     """Splits the text of one answer, piece by piece."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, holds_text: bool = False) -> None:
+        self._holds_text = holds_text
+        self.has_lone_close = False
         self._pending = ""
         self._close: re.Pattern[str] | None = None
         """The closing tag that ends the present reasoning."""
@@ -37,12 +41,29 @@ class ReasoningFilter:
     def feed(self, text: str) -> Iterator[Text | Reasoning | Retracted]:
         """Yield what is decided by now."""
         self._pending += text
+        if self._holds_text and self._close is None and not self._started:
+            if _OPEN.match(self._pending):
+                self._holds_text = False
+                yield from self.feed("")
+                return
+            if not (found := _ANY_CLOSE.search(self._pending)):
+                return
+            self.has_lone_close, self._lone_possible, self._started = True, False, True
+            if before := self._pending[: found.start()]:
+                yield Reasoning(before)
+            self._pending = self._pending[found.end() :].lstrip()
         if not self._started and self._close is None and not self._open():
             return
         if self._close is not None:
             yield from self._reason()
         if self._close is None and self._started:
             yield from self._answer()
+
+    def separated(self) -> Iterator[Text | Reasoning]:
+        """The server sends the reasoning apart: yield the text that was held back."""
+        if self._holds_text and not self._started and self._close is None:
+            self._holds_text = self._lone_possible = False
+            yield from self.rest()
 
     def rest(self) -> Iterator[Text | Reasoning]:
         """Yield what was held back, at the end of the answer."""
@@ -80,7 +101,7 @@ class ReasoningFilter:
         if self._lone_possible:
             line = self._line + text
             if found := _LONE_CLOSE.search(line):
-                self._lone_possible = False
+                self._lone_possible, self.has_lone_close = False, True
                 yield Retracted()
                 if rest := line[found.end() :].lstrip():
                     yield Text(rest)

@@ -31,6 +31,7 @@ _CONTEXT_TEXT: Final = re.compile(
     r"|maximum (?:context|sequence|prompt) length|too many tokens|request too large",
     re.IGNORECASE | re.DOTALL,
 )
+_EXTENSIONS: Final = ("response_format", "stream_options", "json_schema", "max_tokens")
 _FILTER: Final = ("content_filter", "content_policy_violation")
 _UNAVAILABLE: Final = frozenset(
     {
@@ -181,9 +182,9 @@ def refusal(
             return ModelError("embed_text_too_long", f"a text is too long to embed: {text}")
         case 501 if "--embeddings" in text:  # llama.cpp without an embedding model
             return ModelError("backend_bad_response", f"{name} has no embeddings (501){detail}")
-        case 501 if "response_format" in text or "stream_options" in text:
+        case 500 | 501 if any(member in text for member in _EXTENSIONS):  # llama-cpp-python: 500
             return ModelRefused(
-                "backend_bad_response", f"{name} does not support the request (501){detail}"
+                "backend_bad_response", f"{name} does not support the request ({status}){detail}"
             )
         case _ if status in (408, 409, 425) or 500 <= status < 600:
             return _wait(

@@ -47,8 +47,10 @@ def chat_body(request: ChatRequest, model: str, *, is_local: bool) -> dict[str, 
             pass
         case Grammar(gbnf):
             body["grammar"] = gbnf
-        case JsonForm(name, schema):
-            form: Json = {"name": name, "schema": dict(schema), "strict": True}
+        case JsonForm(name, schema, strict):
+            form: dict[str, Json] = {"name": name, "schema": dict(schema)}
+            if strict is not None:
+                form["strict"] = strict
             body["response_format"] = {"type": "json_schema", "json_schema": form}
     if is_local:
         # Small models do not find an end by themselves.
@@ -68,11 +70,21 @@ def changes_for(body: Mapping[str, Json], complaint: str) -> list[Change]:
     """What to change in a refused request, by the text of the refusal; empty if nothing is left."""
     if "max_tokens" in body and any(each in complaint for each in _NAMES_LIMIT):
         return ["max_completion_tokens"]
-    if named := [each for each in EXTENSIONS if each in body and each in complaint]:
+    needed = [each for each in EXTENSIONS if each in body and not _can_do_without(body, each)]
+    if any(each in complaint for each in needed):
+        return []
+    extensions = [each for each in EXTENSIONS if each in body and each not in needed]
+    if named := [each for each in extensions if each in complaint]:
         return named
-    if "json_schema" in complaint and "response_format" in body:
+    if "json_schema" in complaint and "response_format" in extensions:
         return ["response_format"]
-    return [each for each in EXTENSIONS if each in body]
+    return extensions
+
+
+def _can_do_without(body: Mapping[str, Json], member: str) -> bool:
+    """Whether the answer is checked for what the member asks. JSON of no schema is not."""
+    form = body[member]
+    return not (isinstance(form, dict) and form.get("type") == "json_object")
 
 
 def changed(body: Mapping[str, Json], changes: list[Change]) -> dict[str, Json]:

@@ -9,7 +9,7 @@ waits for its answer, so a job that no worker can take is not left in the queue:
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -39,6 +39,8 @@ _CHECK_S: Final = 0.25
 _ABANDONED_CHECK_S: Final = 1.0
 """How often a job that waits is checked for workers, which is mostly a look at a cache."""
 
+A = TypeVar("A")
+B = TypeVar("B")
 _encode = msgspec.json.Encoder().encode
 _decode_members: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -71,22 +73,39 @@ class OpenAiRoutes:
     async def chat(self, request: HttpRequest, body: api.ChatCompletionRequest) -> Reply | None:
         """Answer a conversation, as one body or as a stream."""
         members = read_body(_decode_members, request.content, INVALID_PAYLOAD)
-        try:
-            payload = openai_requests.chat_payload(members)
-        except openai_requests.Unsupported as error:
-            raise Problem(INVALID, str(error), more={"param": error.param}) from None
+        payload = _translated(openai_requests.chat_payload, members)
         job_id = await self._submit(request, "chat", payload)
         if body.stream:
             await self._stream(request, job_id, body, payload)
             return None
-        result, refused = await self._result(request, job_id, "chat")
+        try:
+            await self._until_ended(request, [job_id], "chat")
+        except BaseException:
+            self._cancel(job_id)
+            raise
+        result, refused = await self._outcome(job_id)
         return refused or _answer(job_id, openai_answers.completion(job_id, result))
 
     async def embeddings(self, request: HttpRequest, body: api.EmbeddingsRequest) -> Reply:
         """Compute vectors."""
-        job_id = await self._submit(request, "embed", openai_requests.embed_payload(body))
-        result, refused = await self._result(request, job_id, "embed")
-        return refused or _answer(job_id, openai_answers.embeddings(result))
+        payloads = _translated(openai_requests.embed_payloads, body)
+        job_ids: list[JobId] = []
+        try:
+            for payload in payloads:
+                job_id = await self._submit(request, "embed", payload)
+                job_ids.append(job_id)
+            await self._until_ended(request, job_ids, "embed")
+        except BaseException:
+            for job_id in job_ids:
+                self._cancel(job_id)
+            raise
+        results: list[Mapping[str, Any]] = []
+        for job_id in job_ids:
+            result, refused = await self._outcome(job_id)
+            if refused is not None:
+                return refused
+            results.append(result)
+        return _answer(job_ids[0], openai_answers.embeddings(results, body.encoding_format))
 
     async def models(self, _request: HttpRequest) -> api.ModelList:
         """The names that `model` may have: workers may know more, and a job may name them."""
@@ -131,24 +150,25 @@ class OpenAiRoutes:
 
     # One answer
 
-    async def _result(
-        self, request: HttpRequest, job_id: JobId, task: str
-    ) -> tuple[Mapping[str, Any], Reply | None]:
-        """The result of the job, or an error; a client that leaves cancels the job."""
-        ended = asyncio.ensure_future(self._follower.until_ended(job_id, _MAX_WAIT_S))
+    async def _until_ended(self, request: HttpRequest, job_ids: list[JobId], task: str) -> None:
+        """Wait for the jobs; raises if the client leaves, or no worker can take a job."""
+        ended = asyncio.gather(
+            *(self._follower.until_ended(job_id, _MAX_WAIT_S) for job_id in job_ids)
+        )
         left = asyncio.ensure_future(_disconnected(request))
-        abandoned = asyncio.ensure_future(self._abandoned(job_id, task))
+        abandoned = asyncio.ensure_future(self._abandoned(job_ids[-1], task))
         waiting = (ended, left, abandoned)
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                raise _no_worker(task) if abandoned.done() else ClientGone
+            ended.result()
         finally:
-            is_over, is_abandoned = ended.done(), abandoned.done()
             for each in waiting:
                 each.cancel()
-            if not is_over:
-                self._cancel(job_id)
-        if not is_over:
-            raise _no_worker(task) if is_abandoned else ClientGone
+
+    async def _outcome(self, job_id: JobId) -> tuple[Mapping[str, Any], Reply | None]:
+        """The result of an ended job, or its error."""
         record = await self._queue.record(job_id)
         if record is not None and record.status is Status.DONE:
             return msgspec.json.decode(record.result_json), None
@@ -218,6 +238,13 @@ class OpenAiRoutes:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # a job that cannot be canceled ends by itself
+
+
+def _translated(translate: Callable[[A], B], given: A) -> B:
+    try:
+        return translate(given)
+    except openai_requests.Unsupported as error:
+        raise Problem(INVALID, str(error), more={"param": error.param}) from None
 
 
 async def _disconnected(request: HttpRequest) -> None:

@@ -1,8 +1,11 @@
 """Results, problems and errors of jobs in OpenAI's form (K-5). Pure."""
 
+import base64
 import re
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -95,10 +98,25 @@ class ChunkWriter:
             yield counts
 
 
-def embeddings(result: Result) -> api.EmbeddingList:
-    """Vectors from the result of a job."""
-    items = [api.EmbeddingItem(each, at) for at, each in enumerate(result["vectors"])]
-    return api.EmbeddingList(items, str(result.get("model", "")), usage(result))
+def embeddings(results: Sequence[Result], encoding: str | None) -> api.EmbeddingList:
+    """Vectors from the results of jobs, in their order."""
+    vectors = [str(each) for result in results for each in result["vectors"]]
+    items = [
+        api.EmbeddingItem(each if encoding == "base64" else _floats(each), at)
+        for at, each in enumerate(vectors)
+    ]
+    counts = [usage(result) for result in results]
+    prompt = sum(each.prompt_tokens for each in counts)
+    total = sum(each.total_tokens for each in counts)
+    return api.EmbeddingList(items, str(results[0]["model"]), api.TokenUsage(prompt, total))
+
+
+def _floats(vector: str) -> list[float]:
+    """The numbers of little-endian 32-bit floats in base64, each as short as it is exact."""
+    numbers = array("f", base64.b64decode(vector))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return [float(f"{number:.9g}") for number in numbers]
 
 
 # ── errors ───────────────────────────────────────────────────────────────────────────────────────

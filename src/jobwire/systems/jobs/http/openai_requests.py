@@ -8,8 +8,13 @@ Further members for the model's server are passed on in `extra`; the worker take
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
+import msgspec
+
 from jobwire.api import openai as api
 
+_MAX_BATCH: Final = 32
+"""Texts of one job: vectors of 4,096 numbers in base64 fit into a result."""
+_MAX_BATCH_BYTES: Final = 150_000
 _PASSED: Final = (
     "temperature",
     "top_p",
@@ -154,9 +159,32 @@ def _is_number(value: object) -> bool:
 # ── embeddings ───────────────────────────────────────────────────────────────────────────────────
 
 
-def embed_payload(body: api.EmbeddingsRequest) -> dict[str, Any]:
-    """The payload of `embed` for a request."""
-    payload: dict[str, Any] = {"input": body.input, "encoding": body.encoding_format or "float"}
+def embed_payloads(body: api.EmbeddingsRequest) -> list[dict[str, Any]]:
+    """K-4: the payloads of `embed` for a request: as many jobs as keep each payload and each
+    result within its limit. Vectors are in base64 on the way, exact and short."""
+    common: dict[str, Any] = {"encoding": "base64", **model_member(body.model)}
     if body.dimensions is not None:
-        payload["dimensions"] = body.dimensions
-    return payload | model_member(body.model)
+        common["dimensions"] = body.dimensions
+    batches: list[list[Any]] = [[]]
+    size = 0
+    for each in _inputs(body.input):
+        length = len(msgspec.json.encode(each))
+        if batches[-1] and (len(batches[-1]) >= _MAX_BATCH or size + length > _MAX_BATCH_BYTES):
+            batches.append([])
+            size = 0
+        batches[-1].append(each)
+        size += length
+    return [{"input": batch, **common} for batch in batches]
+
+
+def _inputs(given: str | list[Any]) -> list[Any]:
+    if isinstance(given, str):
+        return [given]
+    inputs: list[object] = [given] if all(map(_is_number, given)) else given
+    if len(inputs) > api.MAX_INPUTS:
+        raise Unsupported("input", f"has {len(inputs)} texts; at most {api.MAX_INPUTS}")
+    for at, each in enumerate(inputs):
+        is_tokens = isinstance(each, list) and all(map(_is_number, cast("list[Any]", each)))
+        if not each or not (isinstance(each, str) or is_tokens):
+            raise Unsupported(f"input[{at}]", "must be a text or a list of tokens, not empty")
+    return inputs

@@ -111,9 +111,9 @@ def test_i23_a_face_swapped_for_another_gives_the_same_pixels(scale: int) -> Non
     assert not np.array_equal(one, other)
     second = hide(Picture(other, 512, 512, (area,)), PhotoOptions())
     assert first.pixels.tobytes() == second.pixels.tobytes()
-    # 30 % on each side.
-    assert padded.width >= 1.6 * area.width
-    assert padded.height >= 1.6 * area.height
+    # 15 to 30 % on each side.
+    assert padded.width >= 1.4 * area.width
+    assert padded.height >= 1.4 * area.height
 
 
 @clause("I-23")
@@ -140,7 +140,7 @@ def test_i23_detectors_are_plugged_in_by_name(target: Path) -> None:
     with RunningPool(PoolLimits(workers=1), options) as pool:
         outcome = pool.process(images.png(images.quarters()), target)
     assert outcome.photo is not None
-    assert [(area.label, area.width) for area in outcome.photo.hidden] == [("half", 104)]
+    assert [(area.label, area.width) for area in outcome.photo.hidden] == [("half", 92)]
     assert np.abs(images.read(target)[:, :80].astype(int) - 128).max() < 12
 
 

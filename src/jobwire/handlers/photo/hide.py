@@ -16,8 +16,11 @@ from jobwire.handlers.photo.options import PhotoOptions
 from jobwire.handlers.photo.picture import Mask, Picture, Pixels
 from jobwire.handlers.photo.results import Area
 
-PADDING: Final = 0.3
-"""Of the area's width and height, on each side."""
+_PADDING: Final = (0.3, 0.15)
+"""Of the area's width and height, on each side: of a small area, whose box is less exact, and of
+one that fills the picture, where more would leave nothing of it."""
+_FILLS: Final = (0.2, 0.5)
+"""The part of the picture's side that such areas have; between them the padding is between."""
 _RING: Final = 0.25
 """Of the padded area's longer side: how far around it colours are taken from."""
 _GREY: Final = 128
@@ -49,7 +52,9 @@ def hide(picture: Picture, options: PhotoOptions) -> Picture:
 
 
 def _padded(area: Area, picture: Picture) -> Area:
-    across, down = math.ceil(area.width * PADDING), math.ceil(area.height * PADDING)
+    part = max(area.width / picture.width, area.height / picture.height)
+    padding = float(np.interp(part, _FILLS, _PADDING))
+    across, down = math.ceil(area.width * padding), math.ceil(area.height * padding)
     left, top = max(0, area.left - across), max(0, area.top - down)
     right = min(picture.width, area.right + across)
     bottom = min(picture.height, area.bottom + down)

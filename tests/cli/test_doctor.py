@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from bench.slow_disk import slow_disk
 from jobwire.local import LocalValkey, free_port
 from tests.cli.runner import jobwire
 from tests.standins.server import Call, Request, Standin, json_reply
-from tests.support import clause
+from tests.support import clause, wait_until_sync
 from tests.support.faketime import server_clock
 from tests.support.servers import plain_client
 
@@ -106,6 +108,23 @@ def test_a_data_dir_that_other_users_can_read_is_a_fault(tmp_path: Path) -> None
     code, found = doctor(tmp_path, "--data-dir", "file")
     assert code == 1
     assert found["data dir"]["verdict"] == "fault"
+
+
+@clause("O-7")
+@pytest.mark.skipif(sys.platform != "linux", reason="stops a thread of the server by ptrace")
+def test_o7_a_disk_whose_syncs_are_slow(tmp_path: Path) -> None:
+    """A killed server would lose accepted jobs; `aof_delayed_fsync` is still 0."""
+    with LocalValkey(tmp_path / "valkey", admin=True) as server, plain_client(server) as plain:
+        code, found = doctor(tmp_path, "--valkey", server.url)
+        assert found["valkey disk"]["verdict"] == "ok"
+        with slow_disk(server.pid):
+            plain.set("written", "1")
+            wait_until_sync(lambda: plain.info("persistence")["aof_pending_bio_fsync"], "an fsync")
+            code, found = doctor(tmp_path, "--valkey", server.url)
+            assert plain.info("persistence")["aof_delayed_fsync"] == 0
+        assert code == 1
+        assert found["valkey disk"]["verdict"] == "fault"
+        assert "fsync" in found["valkey disk"]["found"]
 
 
 @clause("O-7")

@@ -3,6 +3,7 @@
 Uses the permissions of the product; what they do not allow to read is a note, not a fault.
 """
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -18,6 +19,8 @@ _SLOW_MS: Final = 20.0
 _CLOCK_S: Final = 2.0
 _FULL: Final = 0.8
 _SMALL_NODES: Final = 1024
+_DISK_READINGS: Final = 10
+_DISK_PAUSE_S: Final = 0.03
 
 
 async def examine(config: Config, *, fix: str) -> AsyncIterator[Finding]:
@@ -27,6 +30,8 @@ async def examine(config: Config, *, fix: str) -> AsyncIterator[Finding]:
             health = await HealthChecker(connection).summary()
             for finding in judge(config, health):
                 yield finding
+            if health.persistence == "aof":
+                yield await _disk(connection)
             yield await _clock(connection)
             yield await _nodes(connection)
             yield await _access(config)
@@ -102,6 +107,25 @@ def _memory(health: Health) -> Finding:
         f"{used >> 20} of {limit >> 20} MiB used",
         "new jobs are refused when the memory is full",
         "raise maxmemory, or shorten jobs.job_ttl_s",
+    )
+
+
+async def _disk(connection: Connection) -> Finding:
+    """While an fsync runs, the server holds answered writes in memory (docs/durability.md). With a
+    fast disk, hardly any reading finds one."""
+    running = 0
+    for _ in range(_DISK_READINGS):
+        info = str(await connection.call("INFO", "persistence"))
+        running += "aof_pending_bio_fsync:0" not in info
+        await asyncio.sleep(_DISK_PAUSE_S)
+    if 2 * running <= _DISK_READINGS:
+        return Finding("valkey disk", "ok", "its syncs are short")
+    return Finding(
+        "valkey disk",
+        "fault",
+        f"an fsync was running in {running} of {_DISK_READINGS} readings",
+        "with appendfsync everysec, a killed server loses the jobs accepted meanwhile",
+        "use a disk with faster syncs, or appendfsync always; see docs/durability.md",
     )
 
 

@@ -11,7 +11,9 @@ import click
 
 from jobwire.cli.main import COMMANDS
 from tests.docs.pages import PAGES, anchors, blocks, links
+from tests.support.program import ROOT
 
+SOURCE = ROOT / "src" / "jobwire"
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 COMMAND_LINES = [
@@ -82,3 +84,23 @@ def test_a_wrong_block_and_a_wrong_command_are_found() -> None:
     assert _unknown("jobwire nothing") == ["nothing"]
     assert _unknown("jobwire queue nothing") == ["queue", "nothing"]
     assert _unknown("jobwire submit chat hi --nothing --follow") == ["--nothing"]
+
+
+def test_every_file_of_the_walks_exists() -> None:
+    """A path is below the source or `systems/`, or beside the file before it."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    walks = text.partition("## One job, file by file")[2].partition("## The Engine")[0]
+    places = re.findall(r"`([\w/]+\.(?:py|lua))`", walks)
+    assert len(places) > 150
+    folder, missing = SOURCE, list[str]()
+    for place in places:
+        found = [
+            file
+            for file in (folder / place, SOURCE / place, SOURCE / "systems" / place)
+            if file.exists()
+        ]
+        if not found:
+            missing.append(place)
+        elif found[0].parent.name not in {"include", "detectors"}:
+            folder = found[0].parent
+    assert missing == []

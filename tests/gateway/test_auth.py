@@ -227,7 +227,10 @@ def test_o06_a_get_of_our_own_page_is_answered(open_gateway: Serving, site: str)
 
 
 @clause("O-6")
-@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded"])
+@pytest.mark.parametrize(
+    "header",
+    ["x-forwarded-for", "forwarded", "X-Real-IP", "X-Forwarded-Host", "CF-Connecting-IP", "Via"],
+)
 def test_a_forwarded_request_is_not_local(open_gateway: Serving, header: str) -> None:
     answer = open_gateway.client.get("/livez", headers={header: "10.0.0.1"})
     assert code(answer) == (403, "proxied")

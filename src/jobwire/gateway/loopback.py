@@ -12,6 +12,27 @@ from jobwire.api.problems import CROSS_SITE, FOREIGN_HOST, PROXIED, ProblemKind
 
 _LOCAL_NAMES: Final = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_FORWARDED: Final = frozenset(
+    {
+        b"forwarded",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-forwarded-server",
+        b"x-real-ip",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"x-original-forwarded-for",
+        b"x-envoy-external-address",
+        b"x-azure-clientip",
+        b"true-client-ip",
+        b"fastly-client-ip",
+        b"cf-connecting-ip",
+        b"fly-client-ip",
+        b"via",
+    }
+)
+"""What reverse proxies and tunnels add to a request."""
 _OWN_SITES: Final = frozenset({b"same-origin", b"none"})
 
 
@@ -20,7 +41,7 @@ def loopback_violation(method: str, headers: Mapping[bytes, bytes]) -> ProblemKi
     host = headers.get(b"host", b"").lower()
     if _name(host) not in _LOCAL_NAMES:
         return FOREIGN_HOST
-    if b"forwarded" in headers or b"x-forwarded-for" in headers:
+    if not _FORWARDED.isdisjoint(headers):
         return PROXIED
     origin = headers.get(b"origin")
     if origin is not None and origin.lower() not in (b"http://" + host, b"https://" + host):

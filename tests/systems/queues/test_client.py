@@ -225,7 +225,18 @@ def test_o2_faults_of_queue_commands(
 READS = frozenset(
     {
         *{"scan", "llen", "zcard", "hexists", "lindex", "zrange", "hmget", "lrange", "exists"},
-        *{"hget", "hgetall", "zrevrange", "client", "hello", "ping", "evalsha", "eval", "script"},
+        *{
+            "hget",
+            "hgetall",
+            "hstrlen",
+            "zrevrange",
+            "client",
+            "hello",
+            "ping",
+            "evalsha",
+            "eval",
+            "script",
+        },
         *{
             "type",
             "keys",

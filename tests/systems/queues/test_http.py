@@ -14,7 +14,7 @@ from jobwire.api import queue_jobs
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.local import LocalValkey
 from jobwire.systems.queues.settings import QueuesSettings
-from tests.support import Plain, clause, wait_until_sync
+from tests.support import Fresh, Plain, clause, wait_until_sync
 from tests.support.jobs_http import bearer, key, problem
 from tests.systems.queues.served import SERVED, ServedQueues, worker_connected
 
@@ -511,3 +511,32 @@ def test_b12_every_route_is_documented(api: httpx.Client) -> None:
     queues = {path: set(paths[path]) for path in paths if path.startswith("/v1/queues")}
     assert len(queues) == 23
     assert queues["/v1/queues/{queue}/jobs/{job_id}"] == {"get", "delete"}
+
+
+@clause("O-15", "B-12")
+def test_o15_a_page_of_jobs_is_bounded_in_bytes(served: ServedQueues, fresh: Fresh) -> None:
+    """Regression: a page with twelve jobs of 9 MB took 3 GB and 15 s."""
+    queue = fresh("large")
+    ids = [served.add(queue, data={"text": "x" * 400_000}) for _ in range(5)]
+    found: list[str] = []
+    first: int | None = 0
+    while first is not None:
+        answer = served.client.get(f"/v1/queues/{queue}/jobs?state=waiting&first={first}")
+        assert len(answer.content) < 1_100_000
+        page = answer.json()
+        found += [job["id"] for job in page["jobs"]]
+        first = page["next"]
+    assert found == ids
+
+
+@clause("O-15", "B-12")
+def test_o15_the_data_of_a_job_is_sent_on_without_being_decoded(
+    served: ServedQueues, fresh: Fresh
+) -> None:
+    """Regression: its data was decoded and encoded again, at a hundred bytes for each byte."""
+    queue, text = fresh("many"), b'{"z":1.0, "a":[1,\t2]}'
+    body = b'{"name":"job","data":%b}' % text
+    answer = served.client.post(f"/v1/queues/{queue}/jobs", content=body)
+    (job,) = answer.json()["jobs"]
+    shown = served.client.get(f"/v1/queues/{queue}/jobs/{job['id']}")
+    assert shown.json()["data"] == {"z": 1.0, "a": [1, 2]}

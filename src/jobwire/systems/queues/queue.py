@@ -185,15 +185,29 @@ class BullQueue:
         self, state: State | str, *, first: int = 0, count: int = 50, oldest_first: bool = True
     ) -> list[Job]:
         """A page of the jobs in a state."""
+        jobs, _ = await self.page(state, first, count, oldest_first=oldest_first)
+        return [*jobs]
+
+    async def page(
+        self,
+        state: State | str,
+        first: int,
+        count: int,
+        *,
+        oldest_first: bool,
+        max_bytes: int = 1 << 62,
+    ) -> tuple[Sequence[Job], int]:
+        """A page that ends before the job that exceeds `max_bytes`, and how many jobs of the state
+        it went through."""
         collection = COLLECTIONS.get(cast(State, state))
         if collection is None:
             known = ", ".join(COLLECTIONS)
             raise refuse(f"no such state: {state!r}; there are {known}", code=UNKNOWN_STATE)
         if not 0 <= first < 1 << 31 or not 1 <= count <= contract.MAX_BULK_JOBS:
             raise refuse(f"a page begins at 0 or later and has 1 to {contract.MAX_BULK_JOBS} jobs")
-        found = await self.run("range", collection, first, count, int(oldest_first))
+        found = await self.run("range", collection, first, count, int(oldest_first), max_bytes)
         rows = cast("list[tuple[str, list[Reply]]]", found)
-        return [read_job(job_id, flat) for job_id, flat in rows if flat]
+        return [read_job(job_id, flat) for job_id, flat in rows if flat], len(rows)
 
     async def logs(self, job_id: str, *, first: int = 0, last: int = -1) -> Logs:
         """The lines of a job's log, the oldest first, and how many there are."""

@@ -1,6 +1,7 @@
 """Jobs of a queue over HTTP: add, list, look, logs, retry, promote, cancel, remove (B-12)."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from jobwire.api import queue_jobs as api
 from jobwire.gateway.prefer import wait_s
@@ -18,6 +19,9 @@ from jobwire.systems.queues.http.route import queue_route
 from jobwire.systems.queues.http.tenant_limits import StoredJob, TenantLimits, size_of
 from jobwire.systems.queues.new_jobs import new_job
 from jobwire.systems.queues.queue import AddAnswer, Added, BullQueue
+
+_PAGE_BYTES: Final = 1 << 20
+"""O-15: a page of jobs ends here, or after its first job."""
 
 
 class QueueJobRoutes:
@@ -67,13 +71,17 @@ class QueueJobRoutes:
     ) -> api.QueueJobPage:
         """A page of the jobs in a state."""
         opened = await self._access.existing(request, queue)
-        state, after = State(query.state), query.first + query.limit
-        jobs = await opened.list(
-            state, first=query.first, count=query.limit, oldest_first=state not in NEWEST_FIRST
+        state = State(query.state)
+        jobs, seen = await opened.page(
+            state,
+            query.first,
+            query.limit,
+            oldest_first=state not in NEWEST_FIRST,
+            max_bytes=_PAGE_BYTES,
         )
-        total = (await opened.counts())[state]
+        total, after = (await opened.counts())[state], query.first + seen
         shown = [bodies.shown(job, queue, state) for job in jobs]
-        return api.QueueJobPage(shown, total, after if after < total else None)
+        return api.QueueJobPage(shown, total, after if seen and after < total else None)
 
     async def summaries(
         self, request: HttpRequest, queue: str, query: api.JobSummaryFilter

@@ -43,7 +43,7 @@ def described(served: ServedJobs) -> Document:
                     parameter["schema"]["enum"] = ended if over else ended + waiting
     components = document["components"]
     components.pop("securitySchemes")
-    request = components["schemas"]["JobRequest"]["properties"]
+    request = components["schemas"]["SubmitRequest"]["properties"]
     request["task"], request["queue"] = {"enum": ["chat", "embed"]}, {"enum": ["default"]}
     streams = [f"/v1/jobs/{job_id}/events" for job_id in ended]
     components["schemas"]["StreamTokenRequest"]["properties"]["path"] = {"enum": streams}

@@ -73,6 +73,24 @@ class Attacker:
         job = '{"task":"chat","payload":{"a":[' + ",".join(["[]"] * 2000) + "]}}"
         self._post(f'{{"jobs":[{",".join([job] * 1000)}]}}', "/v1/jobs/batch")
 
+    def members(self) -> None:
+        """A million unknown members."""
+        members = ",".join([f'"{number}":1' for number in range(800_000)])
+        self._post(f'{{"jobs":[],{members[:8_000_000].rpartition(",")[0]}}}', "/v1/jobs/batch")
+
+    def bodies(self) -> None:
+        """Three hundred bodies of which the last byte is missing."""
+        head = b"POST /v1/jobs/batch HTTP/1.1\r\n%bContent-Length: 4000001\r\n\r\n" % _HOST
+        peers: list[socket.socket] = []
+        for _ in range(300):
+            if not self.running:
+                break
+            peers.append(self.connect())
+            with contextlib.suppress(OSError):  # refused before its end
+                peers[-1].sendall(head + b"x" * 4_000_000)
+            self.done += 1
+        self.hold(peers)
+
     def schema(self) -> None:
         """Payloads that the schema of a worker refuses at each of a thousand places."""
         self._register()
@@ -170,6 +188,8 @@ ATTACKS: Final[dict[str, Callable[[Attacker], None]]] = {
     "trailer": Attacker.trailer,
     "duplicate": Attacker.duplicate,
     "batch": Attacker.batch,
+    "members": Attacker.members,
+    "bodies": Attacker.bodies,
     "schema": Attacker.schema,
     "schemas": Attacker.schemas,
     "stray": Attacker.stray,

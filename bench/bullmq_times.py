@@ -18,7 +18,7 @@ from jobwire import App, Context
 from jobwire.local.valkey import LocalValkey
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.options import JobOptions
-from jobwire.systems.queues.queue import BullQueue
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
@@ -46,7 +46,7 @@ async def _delayed(url: str) -> None:
         late_ms.append(time.time() * 1000 - ctx.payload["due_ms"])
 
     async with Connection.open(url) as connection:
-        queue = BullQueue(connection, "delayed")
+        queue = QueueProducer(connection, "delayed")
         worker = Worker(app, [BullEngine(WorkerConnections(connection), "delayed")])
         running = asyncio.create_task(worker.run())
         await worker.ready.wait()
@@ -73,7 +73,7 @@ async def _limited(url: str, name: str) -> None:
         starts_s.append(time.perf_counter())
 
     async with Connection.open(url) as connection:
-        queue = BullQueue(connection, name)
+        queue = QueueProducer(connection, name)
         for _ in range(_LIMITED):
             await queue.submit("task")
         shared = WorkerConnections(connection, BullSettings(limit_max=2, limit_ms=500))

@@ -12,8 +12,9 @@ from tests.support import clause
 
 def test_the_public_names_exist() -> None:
     assert jobwire.__all__ == [
-        *("App", "AsyncClient", "Client", "Context", "Fail", "NewJob"),
-        *("Postpone", "RateLimit", "Retry", "Task", "WaitForChildren", "__version__"),
+        *("App", "AsyncClient", "BullQueue", "Client", "Context", "Fail", "NewJob"),
+        *("Postpone", "RateLimit", "Retry", "SyncBullQueue", "Task", "WaitForChildren"),
+        "__version__",
     ]
     for module in (jobwire, jobwire.client):
         assert sorted(module.__all__) == module.__all__

@@ -14,7 +14,7 @@ from bench.peers.clocks import Phase, latency, throughput
 from jobwire import App, Context
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.options import JobOptions
-from jobwire.systems.queues.queue import BullQueue, NewJob
+from jobwire.systems.queues.queue import NewJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
@@ -34,7 +34,7 @@ async def main(
 ) -> None:
     async with Connection.open(url) as connection:
         names = ["bench", *(f"bench-{number}" for number in range(1, served))]
-        queues = [BullQueue(connection, name) for name in names]
+        queues = [QueueProducer(connection, name) for name in names]
         app, ended, waits_s = App(), asyncio.Event(), list[float]()
         left = jobs
 
@@ -84,7 +84,7 @@ async def main(
         await running
 
 
-async def _fill(queue: BullQueue, waiting: int) -> None:
+async def _fill(queue: QueueProducer, waiting: int) -> None:
     batch = [NewJob("later", '{"n":0}')] * _BULK
     for _ in range(waiting // _BULK):
         await queue.submit_many(batch)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from jobwire.client.messages import NewJob
     from jobwire.client.sync import Client
     from jobwire.job.errors import Fail, Postpone, RateLimit, Retry, WaitForChildren
+    from jobwire.systems.queues.direct_queue import BullQueue
+    from jobwire.systems.queues.direct_queue_sync import SyncBullQueue
     from jobwire.task import Task
     from jobwire.worker.app import App
     from jobwire.worker.context import Context
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "App",
     "AsyncClient",
+    "BullQueue",
     "Client",
     "Context",
     "Fail",
@@ -39,6 +42,7 @@ __all__ = [
     "Postpone",
     "RateLimit",
     "Retry",
+    "SyncBullQueue",
     "Task",
     "WaitForChildren",
     "__version__",
@@ -49,6 +53,7 @@ __version__ = "0.1.0"
 _MODULES: Final = {
     "App": "jobwire.worker.app",
     "AsyncClient": "jobwire.client.aio",
+    "BullQueue": "jobwire.systems.queues.direct_queue",
     "Client": "jobwire.client.sync",
     "Context": "jobwire.worker.context",
     "Fail": "jobwire.job.errors",
@@ -56,6 +61,7 @@ _MODULES: Final = {
     "Postpone": "jobwire.job.errors",
     "RateLimit": "jobwire.job.errors",
     "Retry": "jobwire.job.errors",
+    "SyncBullQueue": "jobwire.systems.queues.direct_queue_sync",
     "Task": "jobwire.task",
     "WaitForChildren": "jobwire.job.errors",
 }

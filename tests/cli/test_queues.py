@@ -13,7 +13,7 @@ import pytest
 from jobwire.local import LocalValkey
 from jobwire.systems.queues.codec import Job
 from jobwire.systems.queues.contract import State
-from jobwire.systems.queues.queue import Added, BullQueue
+from jobwire.systems.queues.queue import Added, QueueProducer
 from jobwire.valkey import Connection
 from tests.cli.runner import Up, clean_env, jobwire
 from tests.support import Program, clause, wait_until
@@ -46,13 +46,13 @@ def worker(folder: Path, url: str, **variables: str) -> Program:
     return Program("-m", "jobwire", "worker", "films:app", env=env, cwd=folder)
 
 
-async def add(queue: BullQueue, name: str) -> str:
+async def add(queue: QueueProducer, name: str) -> str:
     answer = await queue.submit(name)
     assert isinstance(answer, Added)
     return answer.job_id
 
 
-async def reached(queue: BullQueue, job_id: str, state: State) -> Job:
+async def reached(queue: QueueProducer, job_id: str, state: State) -> Job:
     async def is_there() -> Any:
         return await queue.state(job_id) is state
 
@@ -67,7 +67,10 @@ async def test_b11_a_worker_serves_the_queues_that_its_handlers_and_settings_nam
     tmp_path: Path, valkey: LocalValkey, connection: Connection
 ) -> None:
     with worker(tmp_path, valkey.url, JOBWIRE_QUEUES_NAMES="greetings"):
-        films, greetings = BullQueue(connection, "films"), BullQueue(connection, "greetings")
+        films, greetings = (
+            QueueProducer(connection, "films"),
+            QueueProducer(connection, "greetings"),
+        )
         jobs = await add(films, "trailer"), await add(greetings, "greet")
         assert (await reached(films, jobs[0], State.COMPLETED)).return_json == '"trailer on films"'
         done = await reached(greetings, jobs[1], State.COMPLETED)
@@ -86,7 +89,7 @@ async def test_b11_a_worker_serves_the_queues_that_its_handlers_and_settings_nam
 async def test_b6_a_job_of_a_killed_worker_runs_again(
     tmp_path: Path, valkey: LocalValkey, connection: Connection
 ) -> None:
-    queue = BullQueue(connection, "films")
+    queue = QueueProducer(connection, "films")
     times = {"JOBWIRE_QUEUES_LOCK": "1s", "JOBWIRE_QUEUES_STALLED_INTERVAL": "1s"}
     job_id = await add(queue, "hang-once")
     with worker(tmp_path, valkey.url, **times) as first:
@@ -144,7 +147,7 @@ async def test_b13_up_makes_clips_that_the_bucket_serves(tmp_path: Path) -> None
         assert up.ready()[1].keys() >= {"gateway", "valkey", "s3", "worker"}
         async with Connection.open(up.endpoints()["valkey"]) as connection:
             for name in ("video-generation", "{video-generation}"):
-                queue = BullQueue(connection, name)
+                queue = QueueProducer(connection, name)
                 answer = await queue.submit("video-generation", json.dumps(PAYLOAD))
                 bad = await queue.submit("video-generation", '{"videoId":"1"}')
                 assert isinstance(answer, Added)

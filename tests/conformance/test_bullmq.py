@@ -15,7 +15,7 @@ from jobwire.systems.queues.contract import Event
 from jobwire.systems.queues.contract import State as BullState
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.options import JobOptions
-from jobwire.systems.queues.queue import Added, BullQueue
+from jobwire.systems.queues.queue import Added, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
@@ -36,9 +36,9 @@ STATES = {
 
 
 class Producer:
-    """A BullQueue behind the producer's protocol."""
+    """A QueueProducer behind the producer's protocol."""
 
-    def __init__(self, queue: BullQueue) -> None:
+    def __init__(self, queue: QueueProducer) -> None:
         self._queue = queue
 
     async def submit(self, request: JobRequest) -> SubmitAnswer:
@@ -63,7 +63,7 @@ class BullLab:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.settings = BullSettings(announce=False)
-        self.bull = BullQueue(connection, QUEUE, self.settings)
+        self.bull = QueueProducer(connection, QUEUE, self.settings)
         self.keys = self.bull.keys
         self.queue = Producer(self.bull)
         self.hubs: dict[BullEngine, WorkerConnections] = {}

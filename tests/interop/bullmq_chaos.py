@@ -29,7 +29,7 @@ from jobwire.local import LocalValkey
 from jobwire.systems.queues.contract import State
 from jobwire.systems.queues.metrics import measure
 from jobwire.systems.queues.options import JobOptions
-from jobwire.systems.queues.queue import BullQueue, NewJob
+from jobwire.systems.queues.queue import NewJob, QueueProducer
 from jobwire.valkey import Connection, ValkeyError
 from tests.interop.bullmq_lab import PeerFailed
 from tests.interop.bullmq_teams import OURS, TEAMS, Fleet
@@ -147,7 +147,7 @@ class Chaos:
             stack.callback(lambda: [worker.close() for worker in self._workers])
             self._connection = await Connection.open(self._server.url)
             stack.push_async_callback(self._connection.close)
-            self._queue = BullQueue(self._connection, QUEUE)
+            self._queue = QueueProducer(self._connection, QUEUE)
             self._plain().hset(self._queue.keys.meta, "opts.maxLenEvents", _EVENTS)
             if self._preloaded:
                 await self._produce_all(0)

@@ -31,7 +31,7 @@ from jobwire.systems.queues.options import (
     Parent,
     Retention,
 )
-from jobwire.systems.queues.queue import AddAnswer, BullQueue, NewJob
+from jobwire.systems.queues.queue import AddAnswer, NewJob, QueueProducer
 from jobwire.systems.queues.schedulers import Repeat, Schedulers
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
@@ -73,9 +73,9 @@ class Ours:
         self._now_ms = call["now"]
         return await getattr(self, f"_{call['op']}")(call)
 
-    def _queue(self, call: Call) -> BullQueue:
+    def _queue(self, call: Call) -> QueueProducer:
         settings = BullSettings(extras=self._extras)
-        return BullQueue(self._connection, call["queue"], settings, now_ms=lambda: self._now_ms)
+        return QueueProducer(self._connection, call["queue"], settings, now_ms=lambda: self._now_ms)
 
     def _consumer(self, call: Call) -> BullConsumer:
         chosen = call.get("worker", {})

@@ -20,7 +20,7 @@ from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.events import QueueEvent, read_events
 from jobwire.systems.queues.flows import add_flow
 from jobwire.systems.queues.follow import Ended, QueueFollower
-from jobwire.systems.queues.queue import BullQueue
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.schedulers import Schedulers
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
@@ -107,7 +107,7 @@ class Story:
         """Whether our side is the producer."""
         self.name = f"{producer}-{next(_numbers)}"
         self.connection = connection
-        self.queue = BullQueue(connection, self.name)
+        self.queue = QueueProducer(connection, self.name)
         self.admin = QueueAdmin(self.queue)
         self.schedulers = Schedulers(self.queue)
         self.follower = QueueFollower("bull")

@@ -19,7 +19,7 @@ from jobwire.local import LocalValkey
 from jobwire.systems.queues.announcement import list_workers, seen_workers
 from jobwire.systems.queues.contract import DEFAULT_PREFIX, State
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.queue import Added, BullQueue, NewJob
+from jobwire.systems.queues.queue import Added, NewJob, QueueProducer
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Config, Connection
 from jobwire.worker import Worker
@@ -62,8 +62,8 @@ class Site:
         listed = await list_workers(self._connection, DEFAULT_PREFIX, [queue])
         return sum(worker.ours for worker in listed or ())
 
-    def queue(self, name: str) -> BullQueue:
-        return BullQueue(self._connection, name)
+    def queue(self, name: str) -> QueueProducer:
+        return QueueProducer(self._connection, name)
 
     async def work(self, *teams: str) -> None:
         """Let these teams work on their own queue and on the shared one."""

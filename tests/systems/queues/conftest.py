@@ -14,7 +14,7 @@ from jobwire.systems.queues.codec import Job, Took
 from jobwire.systems.queues.consumer import BullConsumer, Settled
 from jobwire.systems.queues.leased_jobs import leased_job
 from jobwire.systems.queues.options import JobOptions
-from jobwire.systems.queues.queue import Added, BullQueue
+from jobwire.systems.queues.queue import Added, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
 from tests.support import Plain
@@ -45,7 +45,7 @@ class Site:
     def __init__(self, connection: Connection, plain: Plain, **settings: Any) -> None:
         self.now_ms = START_MS
         self.settings = BullSettings(**settings)
-        self.queue = BullQueue(connection, QUEUE, self.settings, now_ms=lambda: self.now_ms)
+        self.queue = QueueProducer(connection, QUEUE, self.settings, now_ms=lambda: self.now_ms)
         self.admin = QueueAdmin(self.queue)
         self.consumer = BullConsumer(
             connection,

@@ -12,7 +12,7 @@ from jobwire.systems.queues.codec import Empty, Took
 from jobwire.systems.queues.consumer import BullConsumer, Failure
 from jobwire.systems.queues.contract import MAX_PRIORITY, RESERVED_IDS, Keys, Refusal, State
 from jobwire.systems.queues.options import Backoff, Deduplication, JobOptions, Keep, Parent
-from jobwire.systems.queues.queue import BullQueue, NewJob
+from jobwire.systems.queues.queue import NewJob, QueueProducer
 from jobwire.valkey import Connection
 from tests.support import clause
 from tests.systems.queues.conftest import KEY, START_MS, Site
@@ -94,14 +94,14 @@ async def test_b19_a_result_must_be_json(site: Site) -> None:
 @pytest.mark.parametrize("name", ["", "a:b", "x" * 300, "line\nbreak"])
 async def test_b19_queue_names(connection: Connection, name: str) -> None:
     with pytest.raises(RefusedError):
-        BullQueue(connection, name)
+        QueueProducer(connection, name)
     with pytest.raises(RefusedError):
         BullConsumer(connection, name)
 
 
 @clause("B-19")
 async def test_b19_a_hash_tag_in_the_name_is_accepted(connection: Connection, site: Site) -> None:
-    queue = BullQueue(connection, "{video-generation}")
+    queue = QueueProducer(connection, "{video-generation}")
     await queue.submit("job")
     assert site.raw.exists("bull:{video-generation}:1") == 1
 

@@ -19,7 +19,7 @@ from jobwire import Client
 from jobwire.cli.exits import Exit
 from jobwire.cli.main import main
 from jobwire.local import LocalValkey
-from jobwire.systems.queues.queue import BullQueue
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.settings import QueuesSettings
 from jobwire.valkey import Connection
 from tests.support import clause, wait_until_sync
@@ -254,7 +254,7 @@ def test_o2_schedulers_are_set_listed_and_removed(
 
 async def _add_jobs(url: str) -> None:
     async with Connection.open(url) as connection:
-        queue = BullQueue(connection, "team")
+        queue = QueueProducer(connection, "team")
         await queue.submit("render")
         await queue.pause()
         await connection.call("HSET", "bull:team:odd", "name", HOSTILE, "data", "{}")

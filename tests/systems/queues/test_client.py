@@ -14,7 +14,7 @@ from jobwire.cli.main import main
 from jobwire.client import ApiError, Invalid, NoSuchJob, NotFound, TimedOut
 from jobwire.local import LocalValkey
 from jobwire.systems.queues.options import JobOptions
-from jobwire.systems.queues.queue import BullQueue
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.valkey import Connection
 from tests.interop.bullmq_state import dump
 from tests.support import clause, wait_until_sync
@@ -258,7 +258,7 @@ READS = frozenset(
 
 async def _add_jobs(url: str) -> None:
     async with Connection.open(url) as connection:
-        queue = BullQueue(connection, "team")
+        queue = QueueProducer(connection, "team")
         await queue.submit("render")
         await queue.submit("render", "{}", JobOptions(delay_ms=60_000))
 

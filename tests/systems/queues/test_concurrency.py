@@ -11,7 +11,7 @@ from jobwire.systems.queues import idle_queues
 from jobwire.systems.queues.admin import QueueAdmin
 from jobwire.systems.queues.contract import State
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.queue import BullQueue, NewJob
+from jobwire.systems.queues.queue import NewJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
@@ -27,7 +27,7 @@ async def test_b08_a_worker_at_the_queues_concurrency_continues_when_its_job_end
     """No marker is written: a worker that polls once a second would run one job a second."""
     monkeypatch.setattr(idle_queues, "_LOOK_S", 3600.0)
     settings = BullSettings(announce=False)
-    queue = BullQueue(connection, "work", settings)
+    queue = QueueProducer(connection, "work", settings)
     app = App()
 
     @app.handler("job")

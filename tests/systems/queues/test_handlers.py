@@ -17,7 +17,7 @@ from jobwire.systems.queues.contract import State
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.flows import FlowNode, add_flow
 from jobwire.systems.queues.options import JobOptions, Parent
-from jobwire.systems.queues.queue import Added, BullQueue, NewJob
+from jobwire.systems.queues.queue import Added, NewJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
@@ -49,11 +49,11 @@ async def serve(connection: Connection) -> AsyncIterator[Serve]:
 
 
 @pytest.fixture
-def queue(connection: Connection) -> BullQueue:
-    return BullQueue(connection, QUEUE)
+def queue(connection: Connection) -> QueueProducer:
+    return QueueProducer(connection, QUEUE)
 
 
-async def ended(queue: BullQueue, job_id: str) -> Job:
+async def ended(queue: QueueProducer, job_id: str) -> Job:
     async def has_ended() -> bool:
         return await queue.state(job_id) in (State.COMPLETED, State.FAILED)
 
@@ -63,7 +63,7 @@ async def ended(queue: BullQueue, job_id: str) -> Job:
     return job
 
 
-async def run(queue: BullQueue, name: str = "task", data: Json = None, **options: Any) -> Job:
+async def run(queue: QueueProducer, name: str = "task", data: Json = None, **options: Any) -> Job:
     answer = await queue.submit(name, json.dumps(data or {}), JobOptions(**options))
     assert isinstance(answer, Added)
     return await ended(queue, answer.job_id)
@@ -72,7 +72,7 @@ async def run(queue: BullQueue, name: str = "task", data: Json = None, **options
 @clause("B-24")
 @pytest.mark.parametrize("kind", ["coroutine", "thread", "process"])
 async def test_b24_a_parent_reads_its_children_in_every_kind_of_handler(
-    connection: Connection, serve: Serve, queue: BullQueue, kind: str
+    connection: Connection, serve: Serve, queue: QueueProducer, kind: str
 ) -> None:
     app = App()
     handler = getattr(children_handlers, f"in_a_{kind}")
@@ -97,7 +97,7 @@ async def test_b24_a_parent_reads_its_children_in_every_kind_of_handler(
 
 @clause("B-24")
 async def test_b24_children_have_options_and_children_of_their_own(
-    serve: Serve, queue: BullQueue
+    serve: Serve, queue: QueueProducer
 ) -> None:
     app, seen = App(), list[Children]()
 
@@ -122,7 +122,7 @@ async def test_b24_children_have_options_and_children_of_their_own(
     job = await run(queue)
     assert job.return_json == '"all have ended"', job.failed_reason
     assert seen[0].ignored == {"bull:children:middle": "not good"}
-    below = BullQueue(queue.connection, CHILDREN)
+    below = QueueProducer(queue.connection, CHILDREN)
     middle, leaf = await below.get("middle"), await below.get("leaf")
     assert middle is not None
     assert leaf is not None
@@ -136,13 +136,13 @@ async def test_b24_children_have_options_and_children_of_their_own(
     [{"opts": {"debounce": 1}}, {"job_id": "17"}, {"children": [{"name": ""}]}, {"job_id": "mine"}],
 )
 async def test_b24_a_child_that_is_refused_fails_its_job(
-    serve: Serve, queue: BullQueue, bad: dict[str, Any]
+    serve: Serve, queue: QueueProducer, bad: dict[str, Any]
 ) -> None:
     """It would wait in vain, or end without its children."""
     other = await queue.submit("x", "{}", JobOptions(delay_ms=3_600_000))
     assert isinstance(other, Added)
     parent = Parent(QUEUE, other.job_id)
-    await BullQueue(queue.connection, CHILDREN).submit(
+    await QueueProducer(queue.connection, CHILDREN).submit(
         "x", "{}", JobOptions(job_id="mine", delay_ms=3_600_000, parent=parent)
     )
     app = App()
@@ -159,7 +159,7 @@ async def test_b24_a_child_that_is_refused_fails_its_job(
 
 @clause("B-24", "B-14")
 async def test_b24_a_handler_knows_its_job_and_reports_objects(
-    connection: Connection, serve: Serve, queue: BullQueue
+    connection: Connection, serve: Serve, queue: QueueProducer
 ) -> None:
     app = App()
 
@@ -191,7 +191,7 @@ async def test_b24_a_handler_knows_its_job_and_reports_objects(
 @clause("B-24", "B-7")
 @pytest.mark.parametrize("any_progress", [True, False])
 async def test_b24_progress_above_100_by_setting(
-    serve: Serve, queue: BullQueue, any_progress: bool
+    serve: Serve, queue: QueueProducer, any_progress: bool
 ) -> None:
     app = App()
 
@@ -208,7 +208,9 @@ async def test_b24_progress_above_100_by_setting(
 
 
 @clause("B-24")
-async def test_b24_large_results_and_long_logs_by_setting(serve: Serve, queue: BullQueue) -> None:
+async def test_b24_large_results_and_long_logs_by_setting(
+    serve: Serve, queue: QueueProducer
+) -> None:
     app = App()
 
     @app.handler("task", queue=QUEUE)

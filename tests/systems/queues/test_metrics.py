@@ -19,7 +19,7 @@ from jobwire.systems.queues.contract import Event, Field, State
 from jobwire.systems.queues.doctor import examine
 from jobwire.systems.queues.known_queues import MAX_FOUND, KnownQueues
 from jobwire.systems.queues.metrics import BullMetrics, measure
-from jobwire.systems.queues.queue import Added, BullQueue, NewJob
+from jobwire.systems.queues.queue import Added, NewJob, QueueProducer
 from jobwire.systems.queues.schema import wire_schema
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Config, Connection
@@ -129,8 +129,8 @@ async def test_b18_queues_are_configured_or_found_by_scan_and_removed(
     connection: Connection, plain: Plain
 ) -> None:
     for name in ("films", "{tagged}", "a*b"):
-        await BullQueue(connection, name).submit("task")
-    other = BullQueue(connection, "others", BullSettings(prefix="b[u]ll"))
+        await QueueProducer(connection, name).submit("task")
+    other = QueueProducer(connection, "others", BullSettings(prefix="b[u]ll"))
     assert isinstance(await other.submit("task"), Added)
     plain.hset("bull:films:job:meta", "not", "a queue")
     plain.set("bull:text:meta", "of another type")
@@ -187,7 +187,7 @@ async def findings(folder: Path, **variables: str) -> dict[str, list[tuple[str, 
 async def test_o13_doctor_checks_the_server_the_workers_and_stalled_jobs(
     connection: Connection, valkey: LocalValkey, plain: Plain, tmp_path: Path
 ) -> None:
-    queue = BullQueue(connection, QUEUE)
+    queue = QueueProducer(connection, QUEUE)
     variables = {"VALKEY_URL": valkey.url}
     assert await findings(tmp_path, **variables) == {"queues": [("ok", "none yet")]}
     await queue.submit_many([NewJob("task")] * 3)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from jobwire.cli.schema import command
 from jobwire.job.errors import RefusedError
 from jobwire.systems.queues.payloads import check_payload, payload_schema
-from jobwire.systems.queues.queue import Added, BullQueue
+from jobwire.systems.queues.queue import Added, QueueProducer
 from jobwire.valkey import Connection
 from tests.support import Plain, clause
 
@@ -47,7 +47,7 @@ async def test_b13_the_example_of_the_document_is_accepted(
     connection: Connection, plain: Plain
 ) -> None:
     check = check_payload("video-generation")
-    queue = BullQueue(connection, "video-generation", check_data=check)
+    queue = QueueProducer(connection, "video-generation", check_data=check)
     answer = await queue.submit("video-generation", json.dumps(PAYLOAD))
     assert isinstance(answer, Added)
     assert json.loads(str(plain.hget("bull:video-generation:1", "data"))) == PAYLOAD
@@ -73,7 +73,7 @@ async def test_b13_the_example_of_the_document_is_accepted(
 async def test_b13_an_invalid_payload_is_refused_and_nothing_is_written(
     connection: Connection, plain: Plain, path: str, value: object
 ) -> None:
-    queue = BullQueue(
+    queue = QueueProducer(
         connection, "{video-generation}", check_data=check_payload("{video-generation}")
     )
     with pytest.raises(RefusedError, match="does not fit the schema"):

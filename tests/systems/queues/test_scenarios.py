@@ -18,7 +18,7 @@ from jobwire.systems.queues.contract import State
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.flows import FlowJobs, FlowNode, add_flow
 from jobwire.systems.queues.options import Backoff, Deduplication, JobOptions
-from jobwire.systems.queues.queue import Added, BullQueue, NewJob
+from jobwire.systems.queues.queue import Added, NewJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings, QueuesSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
@@ -58,17 +58,17 @@ async def serve(connection: Connection) -> AsyncIterator[Serve]:
 
 
 @pytest.fixture
-def queue(connection: Connection) -> BullQueue:
-    return BullQueue(connection, QUEUE)
+def queue(connection: Connection) -> QueueProducer:
+    return QueueProducer(connection, QUEUE)
 
 
-async def add(queue: BullQueue, name: str = "ok", **options: Any) -> str:
+async def add(queue: QueueProducer, name: str = "ok", **options: Any) -> str:
     answer = await queue.submit(name, "{}", JobOptions(**options))
     assert isinstance(answer, Added)
     return answer.job_id
 
 
-async def counted(queue: BullQueue, **expected: int) -> None:
+async def counted(queue: QueueProducer, **expected: int) -> None:
     async def is_so() -> bool:
         counts = await queue.counts()
         return all(counts[State(state)] == count for state, count in expected.items())
@@ -81,7 +81,7 @@ async def counted(queue: BullQueue, **expected: int) -> None:
 
 @clause("B-21")
 async def test_b21_due_jobs_are_promoted_while_the_queue_is_paused(
-    serve: Serve, queue: BullQueue
+    serve: Serve, queue: QueueProducer
 ) -> None:
     await queue.pause()
     await serve()
@@ -92,7 +92,7 @@ async def test_b21_due_jobs_are_promoted_while_the_queue_is_paused(
 
 @clause("B-21")
 async def test_b21_due_jobs_are_promoted_while_the_rate_limit_is_reached(
-    serve: Serve, queue: BullQueue
+    serve: Serve, queue: QueueProducer
 ) -> None:
     for _ in range(2):
         await add(queue)
@@ -103,7 +103,7 @@ async def test_b21_due_jobs_are_promoted_while_the_rate_limit_is_reached(
 
 @clause("B-21")
 async def test_b21_due_jobs_are_promoted_while_a_handler_limits_the_rate(
-    connection: Connection, queue: BullQueue
+    connection: Connection, queue: QueueProducer
 ) -> None:
     """The worker alone remembers this limit: without a limiter the server starts jobs."""
     engine = BullEngine(WorkerConnections(connection, BullSettings(announce=False)), QUEUE)
@@ -128,7 +128,7 @@ async def test_b21_due_jobs_are_promoted_while_a_handler_limits_the_rate(
 @clause("B-21")
 @pytest.mark.parametrize("backoff", [Backoff("fixed", 3_600_000), None], ids=["delayed", "retried"])
 async def test_b21_the_events_keep_to_their_length(
-    serve: Serve, queue: BullQueue, plain: Plain, backoff: Backoff | None
+    serve: Serve, queue: QueueProducer, plain: Plain, backoff: Backoff | None
 ) -> None:
     """The server drops whole nodes, of 100 entries."""
     plain.call("HSET", f"{KEY}meta", "opts.maxLenEvents", 20)
@@ -153,7 +153,7 @@ async def test_b21_the_events_keep_to_their_length(
     ids=["none", "count", "age"],
 )
 async def test_b21_a_worker_keeps_jobs_without_a_rule_of_their_own(
-    serve: Serve, queue: BullQueue, plain: Plain, options: dict[str, Any], left: tuple[int, int]
+    serve: Serve, queue: QueueProducer, plain: Plain, options: dict[str, Any], left: tuple[int, int]
 ) -> None:
     bull = QueuesSettings(**options).bull()
     await queue.submit_many([NewJob(name) for name in ("ok", "fail") for _ in range(3)])
@@ -174,7 +174,7 @@ async def test_b21_a_worker_keeps_jobs_without_a_rule_of_their_own(
 
 @clause("B-21")
 async def test_b21_a_job_that_was_started_too_often_fails_without_running(
-    serve: Serve, queue: BullQueue
+    serve: Serve, queue: QueueProducer
 ) -> None:
     job_id = await add(queue, "fail", attempts=10)
     await serve(max_started=3)
@@ -190,7 +190,7 @@ async def test_b21_a_job_that_was_started_too_often_fails_without_running(
 
 @clause("B-21")
 async def test_b21_a_flow_of_one_job_can_be_deduplicated(
-    connection: Connection, queue: BullQueue
+    connection: Connection, queue: QueueProducer
 ) -> None:
     root = FlowNode(QUEUE, NewJob("ok", "{}", JobOptions(deduplication=Deduplication(id="once"))))
     first, second = [await add_flow(connection, root) for _ in range(2)]

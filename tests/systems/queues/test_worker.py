@@ -19,7 +19,7 @@ from jobwire.local import LocalValkey
 from jobwire.systems.queues.contract import Keys, State
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.options import Backoff, JobOptions
-from jobwire.systems.queues.queue import Added, BullQueue, NewJob
+from jobwire.systems.queues.queue import Added, NewJob, QueueProducer
 from jobwire.systems.queues.scripts import SCRIPTS
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
@@ -73,17 +73,17 @@ async def serve(connection: Connection) -> AsyncIterator[Serve]:
 
 
 @pytest.fixture
-def queue(connection: Connection) -> BullQueue:
-    return BullQueue(connection, QUEUE, QUIET)
+def queue(connection: Connection) -> QueueProducer:
+    return QueueProducer(connection, QUEUE, QUIET)
 
 
-async def add(queue: BullQueue, name: str, data: object = None, **options: Any) -> str:
+async def add(queue: QueueProducer, name: str, data: object = None, **options: Any) -> str:
     answer = await queue.submit(name, json.dumps(data or {}), JobOptions(**options))
     assert isinstance(answer, Added)
     return answer.job_id
 
 
-async def reached(queue: BullQueue, job_id: str, state: State) -> None:
+async def reached(queue: QueueProducer, job_id: str, state: State) -> None:
     async def is_there() -> bool:
         return await queue.state(job_id) is state
 
@@ -95,7 +95,7 @@ async def reached(queue: BullQueue, job_id: str, state: State) -> None:
 
 @clause("B-11")
 async def test_b11_one_worker_serves_both_wires_with_the_same_handler(
-    connection: Connection, serve: Serve, queue: BullQueue
+    connection: Connection, serve: Serve, queue: QueueProducer
 ) -> None:
     app = App()
 
@@ -124,7 +124,7 @@ async def test_b11_one_worker_serves_both_wires_with_the_same_handler(
 
 @clause("J-36", "B-11")
 async def test_j36_ids_that_are_not_utf8_keep_no_slot_of_a_process_handler(
-    connection: Connection, serve: Serve, queue: BullQueue, plain: Plain
+    connection: Connection, serve: Serve, queue: QueueProducer, plain: Plain
 ) -> None:
     app = App()
     app.handler("echo", process=True)(echo)
@@ -157,7 +157,7 @@ async def test_j36_ids_that_are_not_utf8_keep_no_slot_of_a_process_handler(
 
 
 @clause("B-23")
-async def test_b23_the_attempts_of_a_job_are_not_cut(serve: Serve, queue: BullQueue) -> None:
+async def test_b23_the_attempts_of_a_job_are_not_cut(serve: Serve, queue: QueueProducer) -> None:
     """A producer's `attempts` is its own decision: `worker.max_attempts` bounds other wires."""
     app = App()
 
@@ -185,7 +185,7 @@ async def test_b20_many_queues_share_their_sockets(
 
     names = [f"many-{number}" for number in range(30)]
     await serve(app, *names, server=Config.from_url(proxy.url(valkey.url)))
-    queues = [BullQueue(connection, name, QUIET) for name in names]
+    queues = [QueueProducer(connection, name, QUIET) for name in names]
     jobs = [await add(queue, "task") for queue in queues]
     for queue, job_id in zip(queues, jobs, strict=True):
         await reached(queue, job_id, State.COMPLETED)
@@ -211,7 +211,7 @@ async def test_b20_a_worker_is_announced_by_two_named_sockets_per_queue(
 # ── features of handlers ─────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_handler_updates_data_logs_and_emits(serve: Serve, queue: BullQueue) -> None:
+async def test_a_handler_updates_data_logs_and_emits(serve: Serve, queue: QueueProducer) -> None:
     app = App()
 
     @app.handler("task", uses={"update_data"})
@@ -233,7 +233,7 @@ async def test_a_handler_updates_data_logs_and_emits(serve: Serve, queue: BullQu
     assert (await queue.logs(job_id)).lines == ["starting", 'warning: slow {"seconds":3}']
 
 
-async def test_postpone_and_rate_limit_count_no_attempt(serve: Serve, queue: BullQueue) -> None:
+async def test_postpone_and_rate_limit_count_no_attempt(serve: Serve, queue: QueueProducer) -> None:
     app, signals = App(), [Postpone(0.05), RateLimit(0.05)]
 
     @app.handler("task", uses={"postpone", "rate_limit"})
@@ -252,7 +252,7 @@ async def test_postpone_and_rate_limit_count_no_attempt(serve: Serve, queue: Bul
 
 @clause("B-8")
 async def test_b8_a_parent_waits_for_children_on_another_queue(
-    serve: Serve, queue: BullQueue, connection: Connection
+    serve: Serve, queue: QueueProducer, connection: Connection
 ) -> None:
     app = App()
 
@@ -279,7 +279,7 @@ async def test_b8_a_parent_waits_for_children_on_another_queue(
 @clause("B-5")
 @clause("B-14")
 async def test_b14_an_exception_keeps_its_type_text_and_stack(
-    serve: Serve, queue: BullQueue
+    serve: Serve, queue: QueueProducer
 ) -> None:
     app = App()
 
@@ -309,7 +309,7 @@ async def test_b14_an_exception_keeps_its_type_text_and_stack(
 
 @clause("B-17")
 async def test_b17_a_canceled_active_job_is_stopped_and_fails(
-    serve: Serve, queue: BullQueue
+    serve: Serve, queue: QueueProducer
 ) -> None:
     app, stops = App(), list[str]()
 
@@ -331,7 +331,7 @@ async def test_b17_a_canceled_active_job_is_stopped_and_fails(
 
 
 @clause("B-17")
-async def test_b17_unknown_names_fail_once_each(serve: Serve, queue: BullQueue) -> None:
+async def test_b17_unknown_names_fail_once_each(serve: Serve, queue: QueueProducer) -> None:
     """Unknown names do not cause a busy loop: each job is started once."""
     app = App()
 
@@ -355,7 +355,7 @@ async def test_b17_unknown_names_fail_once_each(serve: Serve, queue: BullQueue) 
 
 @clause("B-1")
 async def test_b1_a_job_without_a_marker_is_found(
-    serve: Serve, queue: BullQueue, plain: Plain
+    serve: Serve, queue: QueueProducer, plain: Plain
 ) -> None:
     """As a producer writes it that implements only the published contract."""
     app = App()
@@ -375,7 +375,7 @@ async def test_b1_a_job_without_a_marker_is_found(
 
 
 @clause("B-2")
-async def test_b2_delayed_jobs_and_paused_queues(serve: Serve, queue: BullQueue) -> None:
+async def test_b2_delayed_jobs_and_paused_queues(serve: Serve, queue: QueueProducer) -> None:
     app = App()
 
     @app.handler("task")
@@ -403,7 +403,7 @@ async def test_b2_delayed_jobs_and_paused_queues(serve: Serve, queue: BullQueue)
 
 @clause("B-14")
 async def test_b14_a_lost_lock_cancels_the_handler_and_refuses_its_result(
-    serve: Serve, queue: BullQueue, plain: Plain
+    serve: Serve, queue: QueueProducer, plain: Plain
 ) -> None:
     app, starts, gates = App(), list[int](), [asyncio.Event(), asyncio.Event()]
     gates[1].set()
@@ -441,7 +441,7 @@ async def test_b14_a_lost_lock_cancels_the_handler_and_refuses_its_result(
 
 @clause("B-14")
 async def test_b14_a_handler_that_blocks_the_loop_keeps_its_lock(
-    serve: Serve, queue: BullQueue, plain: Plain
+    serve: Serve, queue: QueueProducer, plain: Plain
 ) -> None:
     """Renewed from a thread until twice the lock time has passed."""
     app, starts = App(), list[str]()
@@ -472,7 +472,7 @@ def _runs(name: str) -> Callable[[Command], bool]:
 
 @clause("B-15")
 async def test_b15_a_start_whose_answer_was_lost_is_recovered(
-    valkey: LocalValkey, proxy: Proxy, serve: Serve, queue: BullQueue
+    valkey: LocalValkey, proxy: Proxy, serve: Serve, queue: QueueProducer
 ) -> None:
     app = App()
 
@@ -493,7 +493,7 @@ async def test_b15_a_start_whose_answer_was_lost_is_recovered(
 
 @clause("B-15")
 async def test_b15_a_settle_whose_answer_was_lost_is_repeated(
-    valkey: LocalValkey, proxy: Proxy, serve: Serve, queue: BullQueue
+    valkey: LocalValkey, proxy: Proxy, serve: Serve, queue: QueueProducer
 ) -> None:
     app = App()
 
@@ -523,7 +523,7 @@ async def test_a_worker_continues_after_a_restart_of_the_server(own_valkey: Loca
     worker = Worker(app, [engine])
     running = await started(worker)
     async with Connection.open(own_valkey.url) as connection:
-        queue = BullQueue(connection, QUEUE, QUIET)
+        queue = QueueProducer(connection, QUEUE, QUIET)
         await reached(queue, await add(queue, "task"), State.COMPLETED)
         own_valkey.kill()
         own_valkey.start()

@@ -1,8 +1,8 @@
 """Administration of a queue: single jobs, all jobs of a state, limits, the queue itself (B-8).
 
-The HTTP routes and programs that operate queues use it, beside `BullQueue`. Verbs that touch many
-jobs go in batches: the server answers others in between. A refusal is a value (`Refusal`); bad
-input raises RefusedError.
+The HTTP routes and `BullQueue` use it, beside `QueueProducer`. Verbs that touch many jobs go in
+batches: the server answers others in between. A refusal is a value (`Refusal`); bad input raises
+RefusedError.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from jobwire.systems.queues.checks import (
 from jobwire.systems.queues.children import read_children
 from jobwire.systems.queues.codec import clean, number_of
 from jobwire.systems.queues.contract import COLLECTIONS, Meta, Refusal, State
-from jobwire.systems.queues.queue import BullQueue
+from jobwire.systems.queues.queue import QueueProducer
 
 _MAX_MS: Final = 10 * 365 * 86_400_000
 _NO_LIMIT: Final = "+inf"
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
 
 
 class QueueAdmin:
-    def __init__(self, queue: BullQueue) -> None:
+    def __init__(self, queue: QueueProducer) -> None:
         self._queue = queue
 
     # One job

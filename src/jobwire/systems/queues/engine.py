@@ -73,7 +73,7 @@ from jobwire.systems.queues.lease_renewal import BullLeaseRenewer, read_renewed
 from jobwire.systems.queues.leased_jobs import end_of, failure_of, leased_job
 from jobwire.systems.queues.new_jobs import flow_tree
 from jobwire.systems.queues.options import JobOptions, Parent
-from jobwire.systems.queues.queue import BullQueue, NewJob
+from jobwire.systems.queues.queue import NewJob, QueueProducer
 from jobwire.systems.queues.replies import raises_unavailable, settle_answer, unavailable
 from jobwire.systems.queues.reports import wire_report
 from jobwire.systems.queues.settle_args import End, Failure
@@ -120,7 +120,7 @@ class BullEngine:
         )
         self._announcement: Announcement | None = None
         self._consumer: BullConsumer | None = None
-        self._queue: BullQueue | None = None
+        self._queue: QueueProducer | None = None
         self._idle = IdleQueue(self.keys)
         self._unseen = True
         """There may be jobs that no answer has shown."""
@@ -166,7 +166,9 @@ class BullEngine:
             worker_id=shared.worker_id,
             now_ms=shared.now_ms,
         )
-        self._queue = BullQueue(shared.connection, self.name, shared.settings, now_ms=shared.now_ms)
+        self._queue = QueueProducer(
+            shared.connection, self.name, shared.settings, now_ms=shared.now_ms
+        )
         if self._settings.announce:
             place = (self.name, self._settings.prefix, shared.worker_name)
             self._announcement = Announcement(shared.config, *place)
@@ -333,8 +335,8 @@ class BullEngine:
         """A child that the wire refuses fails its job: it would wait for it in vain."""
         shared = self._shared
 
-        def open_queue(name: str) -> BullQueue:
-            return BullQueue(shared.connection, name, shared.settings, now_ms=shared.now_ms)
+        def open_queue(name: str) -> QueueProducer:
+            return QueueProducer(shared.connection, name, shared.settings, now_ms=shared.now_ms)
 
         parent = Parent(self.name, leased.job.id)
         try:

@@ -16,7 +16,7 @@ from jobwire.systems.queues.checks import BULK_TOO_LARGE, refuse
 from jobwire.systems.queues.clock import NowMs, system_now_ms
 from jobwire.systems.queues.contract import Keys, Refusal
 from jobwire.systems.queues.options import Parent, ParentPolicy, write_options, write_parent
-from jobwire.systems.queues.queue import BullQueue, NewJob, check_bulk_bytes
+from jobwire.systems.queues.queue import NewJob, QueueProducer, check_bulk_bytes
 from jobwire.systems.queues.scripts import script
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Arg, Connection, Reply
@@ -59,7 +59,7 @@ def add_flow(
     asked_ms = now_ms()
     args: list[Arg] = [asked_ms, int(chosen.extras)]
     for node in nodes:
-        BullQueue(connection, node.keys.queue, chosen).check(node.job)
+        QueueProducer(connection, node.keys.queue, chosen).check(node.job)
         args += _node_args(node, metas.index(node.keys.meta) + 1, asked_ms, chosen.prefix)
     return _made(connection.run(script("flow"), metas, args), tree)
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from jobwire.systems.queues.contract import Event, Field, Keys, Refusal, State
 from jobwire.systems.queues.events import QueueEvent, read_events
-from jobwire.systems.queues.queue import BullQueue
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.valkey import Config
 from jobwire.valkey.stream_follower import StreamFollower
 from jobwire.valkey.stream_ids import START, Position
@@ -87,7 +87,7 @@ class QueueFollower:
         return self._streams.watch(key, reader, after, subject=job_id, finished=finished)
 
     async def wait_until_finished(
-        self, queue: BullQueue, job_id: str, timeout_s: float
+        self, queue: QueueProducer, job_id: str, timeout_s: float
     ) -> Ended | Refusal | None:
         """How a job ended; None if it has not in this time, or if this process stops. A Refusal if
         there is no such job.
@@ -125,7 +125,7 @@ def _as_ended(event: QueueEvent) -> Ended | None:
             return None
 
 
-async def _ended(queue: BullQueue, job_id: str) -> Ended | Refusal | None:
+async def _ended(queue: QueueProducer, job_id: str) -> Ended | Refusal | None:
     state = await queue.state(job_id)
     if state not in FINISHED:
         return None

@@ -8,10 +8,10 @@ from msgspec.structs import asdict
 
 from jobwire.systems.queues.announcement import seen_workers
 from jobwire.systems.queues.contract import COLLECTIONS, NEWEST_FIRST, State
-from jobwire.systems.queues.http.bodies import shown
+from jobwire.systems.queues.job_bodies import job_body
 from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.metrics import QueueFigures, measure
-from jobwire.systems.queues.queue import BullQueue
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Config, Connection
 
@@ -67,7 +67,7 @@ async def look_at_jobs(
 ) -> list[FoundQueueJob]:
     """The first jobs of a state, or of each state without one; RefusedError for a bad name."""
     async with Connection.open(Config.from_url(url), name="jobwire-look") as connection:
-        opened = BullQueue(connection, queue, BullSettings(prefix=prefix))
+        opened = QueueProducer(connection, queue, BullSettings(prefix=prefix))
         states = [State(state)] if state else list(COLLECTIONS)
         return [
             FoundQueueJob(
@@ -76,7 +76,7 @@ async def look_at_jobs(
                 str(each),
                 job.attempts_made,
                 job.problem or job.failed_reason,
-                asdict(shown(job, queue, each)),
+                asdict(job_body(job, queue, each)),
             )
             for each in states
             for job in await opened.list(each, count=count, oldest_first=each not in NEWEST_FIRST)

@@ -22,7 +22,7 @@ from jobwire.systems.queues.options import (
     ParentPolicy,
     Retention,
 )
-from jobwire.systems.queues.queue import BullQueue, NewJob
+from jobwire.systems.queues.queue import NewJob, QueueProducer
 
 _POLICIES: Final[dict[ParentPolicy, str]] = {
     "fail": "failParentOnFailure",
@@ -44,7 +44,7 @@ def flow_tree(
     flow: NewFlowJob,
     queue: str,
     prefix: str,
-    open_queue: Callable[[str], BullQueue],
+    open_queue: Callable[[str], QueueProducer],
     where: str = "flow",
     parent: Parent | None = None,
 ) -> FlowNode:
@@ -71,7 +71,7 @@ def _node(
     given: NewFlowJob,
     queue: str,
     prefix: str,
-    open_queue: Callable[[str], BullQueue],
+    open_queue: Callable[[str], QueueProducer],
     where: str,
     parent: Parent | None = None,
 ) -> FlowNode:

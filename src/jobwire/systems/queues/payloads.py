@@ -1,6 +1,6 @@
 """Payloads that a queue's jobs must have, as types and as JSON Schema (B-13).
 
-`BullQueue` takes `check_payload(queue)` as its `check_data`; `jobwire schema` prints the schema.
+`QueueProducer` takes `check_payload(queue)` as `check_data`; `jobwire schema` prints the schema.
 Members that the schema does not know are left as they are: a producer may add its own.
 """
 
@@ -60,7 +60,7 @@ def payload_schema(queue: str) -> dict[str, object] | None:
 
 
 def check_payload(queue: str) -> Callable[[str, str], None] | None:
-    """A check of a job's name and data for `BullQueue`; None where the queue takes any JSON."""
+    """A check of a job's name and data for `QueueProducer`; None where the queue takes any JSON."""
     kind = PAYLOADS.get(_plain(queue))
     if kind is None:
         return None

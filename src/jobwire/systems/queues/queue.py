@@ -82,7 +82,7 @@ class Logs(NamedTuple):
     total: int
 
 
-class BullQueue:
+class QueueProducer:
     def __init__(
         self,
         connection: Connection,

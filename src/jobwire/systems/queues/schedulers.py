@@ -17,7 +17,7 @@ from jobwire.systems.queues.checks import check_int, refuse
 from jobwire.systems.queues.codec import json_text, number_of, read_json
 from jobwire.systems.queues.contract import Field, Opt, Refusal
 from jobwire.systems.queues.options import template_members
-from jobwire.systems.queues.queue import Added, BullQueue, NewJob
+from jobwire.systems.queues.queue import Added, NewJob, QueueProducer
 from jobwire.systems.queues.scheduler_iterations import cron_ms
 
 _MAX_MS: Final = 10 * 365 * 86_400_000
@@ -61,7 +61,7 @@ class Scheduler(NamedTuple):
 
 
 class Schedulers:
-    def __init__(self, queue: BullQueue) -> None:
+    def __init__(self, queue: QueueProducer) -> None:
         self._queue = queue
 
     async def set(self, scheduler_id: str, repeat: Repeat, job: NewJob) -> Added | Refusal | None:

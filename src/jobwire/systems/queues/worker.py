@@ -13,7 +13,7 @@ from jobwire.settings import Settings, SettingsError
 from jobwire.systems.queues.checks import check_queue_name
 from jobwire.systems.queues.codec import json_text
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.queue import BullQueue, NewJob
+from jobwire.systems.queues.queue import NewJob, QueueProducer
 from jobwire.systems.queues.replies import raises_unavailable
 from jobwire.systems.queues.schedulers import Repeat, Schedulers
 from jobwire.systems.queues.server import queues_server
@@ -85,7 +85,7 @@ async def _set_schedulers(shared: WorkerConnections, crons: Sequence[CronEntry])
 async def _set_scheduler(shared: WorkerConnections, entry: CronEntry) -> None:
     tz, _, pattern = entry.text.partition(" ")
     repeat = Repeat(pattern=pattern, tz=tz)
-    queue = BullQueue(shared.connection, entry.queue, shared.settings, now_ms=shared.now_ms)
+    queue = QueueProducer(shared.connection, entry.queue, shared.settings, now_ms=shared.now_ms)
     schedulers = Schedulers(queue)
     with raises_unavailable():
         found = await schedulers.get(entry.name)

@@ -8,7 +8,7 @@ schedulers.py  …/schedulers, …/schedulers/{id}
 events.py      …/events, …/jobs/{id}/events
 wire.py        …/jobs/{id}/wire
 route.py       what these routes have in common
-bodies.py      between the types of the API and the wire; flow_tree.py, summaries.py read answers
+summaries.py   pages of jobs without their data
 access.py      whose queues these are (B-18); tenant_limits.py how much a tenant may add (J-57)
 view.py        queues in /v1/overview, /v1/failures, /v1/workers, /v1/stats; search.py in /v1/search
 """

@@ -17,7 +17,7 @@ from jobwire.systems.queues.checks import check_queue_name
 from jobwire.systems.queues.contract import Keys
 from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.payloads import check_payload
-from jobwire.systems.queues.queue import BullQueue
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
 
@@ -40,15 +40,15 @@ class QueueAccess:
         known = dict.fromkeys((*self.known_queues.names, *self.tenant_of))
         return [name for name in known if self.is_visible(request, name)]
 
-    def open(self, request: HttpRequest, queue: str) -> BullQueue:
+    def open(self, request: HttpRequest, queue: str) -> QueueProducer:
         """A queue to add jobs to: it need not exist yet. A Problem if it is not the caller's,
         RefusedError if it cannot be a name."""
         check_queue_name(queue)
         if not self.is_visible(request, queue):
             raise Problem(QUEUE_NOT_FOUND)
-        return BullQueue(self.connection, queue, self.settings, check_data=check_payload(queue))
+        return QueueProducer(self.connection, queue, self.settings, check_data=check_payload(queue))
 
-    async def existing(self, request: HttpRequest, queue: str) -> BullQueue:
+    async def existing(self, request: HttpRequest, queue: str) -> QueueProducer:
         """A queue that exists, or that the settings name. A Problem for any other."""
         opened = self.open(request, queue)
         if queue not in self.known_queues.names and queue not in self.tenant_of:

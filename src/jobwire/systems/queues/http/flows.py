@@ -9,10 +9,10 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route
 from jobwire.systems.queues.checks import refuse
 from jobwire.systems.queues.contract import Refusal
+from jobwire.systems.queues.flow_tree import TreeReader
 from jobwire.systems.queues.flows import FlowJobs, FlowNode, add_flow
 from jobwire.systems.queues.http import problems
 from jobwire.systems.queues.http.access import QueueAccess
-from jobwire.systems.queues.http.flow_tree import TreeReader
 from jobwire.systems.queues.http.route import queue_route
 from jobwire.systems.queues.http.tenant_limits import StoredJob, TenantLimits, size_of
 from jobwire.systems.queues.new_jobs import flow_tree

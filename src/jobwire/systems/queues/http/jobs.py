@@ -13,12 +13,13 @@ from jobwire.systems.queues.admin import QueueAdmin
 from jobwire.systems.queues.codec import readable
 from jobwire.systems.queues.contract import NEWEST_FIRST, Refusal, State
 from jobwire.systems.queues.follow import QueueFollower
-from jobwire.systems.queues.http import bodies, problems, summaries
+from jobwire.systems.queues.http import problems, summaries
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.route import queue_route
 from jobwire.systems.queues.http.tenant_limits import StoredJob, TenantLimits, size_of
+from jobwire.systems.queues.job_bodies import Outcome, added_body, job_body
 from jobwire.systems.queues.new_jobs import new_job
-from jobwire.systems.queues.queue import AddAnswer, Added, BullQueue
+from jobwire.systems.queues.queue import AddAnswer, Added, QueueProducer
 
 _PAGE_BYTES: Final = 1 << 20
 """O-15: a page of jobs ends here, or after its first job."""
@@ -64,7 +65,7 @@ class QueueJobRoutes:
                 if isinstance(answer, Added)
             )
         self._access.known_queues.add(queue)
-        return api.AddedQueueJobs([bodies.added(_accepted(answer)) for answer in answers])
+        return api.AddedQueueJobs([added_body(_accepted(answer)) for answer in answers])
 
     async def list(
         self, request: HttpRequest, queue: str, query: api.QueueJobFilter
@@ -80,7 +81,7 @@ class QueueJobRoutes:
             max_bytes=_PAGE_BYTES,
         )
         total, after = (await opened.counts())[state], query.first + seen
-        shown = [bodies.shown(job, queue, state) for job in jobs]
+        shown = [job_body(job, queue, state) for job in jobs]
         return api.QueueJobPage(shown, total, after if seen and after < total else None)
 
     async def summaries(
@@ -103,7 +104,7 @@ class QueueJobRoutes:
         job = await opened.get(job_id)
         if job is None:
             raise Problem(api.JOB_NOT_FOUND)
-        return bodies.shown(job, queue, await opened.state(job_id))
+        return job_body(job, queue, await opened.state(job_id))
 
     async def logs(
         self, request: HttpRequest, queue: str, job_id: str, query: api.PageQuery
@@ -153,14 +154,14 @@ async def find_state(access: QueueAccess, request: HttpRequest, queue: str, job_
     return await opened.state(job_id)
 
 
-def _accepted(answer: AddAnswer) -> bodies.Outcome:
+def _accepted(answer: AddAnswer) -> Outcome:
     if isinstance(answer, Refusal):
         raise problems.refused(answer)
     return answer
 
 
 async def _changed(
-    queue: BullQueue, job_id: str, refusal: Refusal | None, detail: str
+    queue: QueueProducer, job_id: str, refusal: Refusal | None, detail: str
 ) -> api.JobChanged:
     if refusal is Refusal.WRONG_STATE:
         state = await queue.state(job_id)
@@ -170,7 +171,7 @@ async def _changed(
     return api.JobChanged(job_id, str(await queue.state(job_id)))
 
 
-async def _cancel(queue: BullQueue, job_id: str) -> api.CancelResult:
+async def _cancel(queue: QueueProducer, job_id: str) -> api.CancelResult:
     outcome = await queue.cancel(job_id)
     if outcome is CancelOutcome.GONE:
         raise Problem(api.JOB_NOT_FOUND)

@@ -2,24 +2,20 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
 
 from jobwire.api import schedulers as api
 from jobwire.api.queue_jobs import PageQuery
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route
-from jobwire.systems.queues.codec import readable
 from jobwire.systems.queues.contract import Refusal
 from jobwire.systems.queues.http import problems
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.route import queue_route
 from jobwire.systems.queues.http.tenant_limits import TenantLimits
+from jobwire.systems.queues.job_bodies import repeat_of, scheduler_body
 from jobwire.systems.queues.new_jobs import new_job
-from jobwire.systems.queues.schedulers import Repeat, Scheduler, Schedulers, upcoming_ms
-
-_RUNS: Final = 3
-"""How many next runs of a scheduler are shown."""
+from jobwire.systems.queues.schedulers import Schedulers
 
 
 class SchedulerRoutes:
@@ -45,7 +41,7 @@ class SchedulerRoutes:
             schedulers.list(first=query.first, count=query.limit), schedulers.count()
         )
         # A rare pattern takes milliseconds: other requests are answered meanwhile.
-        shown = await asyncio.to_thread(lambda: [_shown(each) for each in found])
+        shown = await asyncio.to_thread(lambda: [scheduler_body(each) for each in found])
         after = query.first + query.limit
         return api.SchedulerPage(shown, total, after if after < total else None)
 
@@ -54,7 +50,7 @@ class SchedulerRoutes:
         found = await Schedulers(await self._access.existing(request, queue)).get(scheduler_id)
         if found is None:
             raise Problem(api.SCHEDULER_NOT_FOUND)
-        return await asyncio.to_thread(_shown, found)
+        return await asyncio.to_thread(scheduler_body, found)
 
     async def set(
         self, request: HttpRequest, queue: str, scheduler_id: str, body: api.NewScheduler
@@ -65,7 +61,7 @@ class SchedulerRoutes:
         job = new_job(body.name or scheduler_id, body.data, body.opts, prefix)
         # The jobs of a scheduler follow each other: what it stores is one job.
         with await self._limits.admit(request, queue, [job]):
-            made = await schedulers.set(scheduler_id, _repeat(body.repeat), job)
+            made = await schedulers.set(scheduler_id, repeat_of(body.repeat), job)
         if made is None:
             return api.SchedulerSet(scheduler_id, None, None)
         if isinstance(made, Refusal):
@@ -78,39 +74,3 @@ class SchedulerRoutes:
         """Remove a scheduler and its delayed job."""
         if not await Schedulers(await self._access.existing(request, queue)).remove(scheduler_id):
             raise Problem(api.SCHEDULER_NOT_FOUND)
-
-
-def _repeat(given: api.RepeatOptions) -> Repeat:
-    return Repeat(
-        every_ms=given.every or 0,
-        offset_ms=given.offset or 0,
-        pattern=given.pattern or "",
-        tz=given.tz or "",
-        immediately=given.immediately,
-        limit=given.limit,
-        start_ms=given.startDate,
-        end_ms=given.endDate,
-    )
-
-
-def _shown(scheduler: Scheduler) -> api.SchedulerInfo:
-    repeat = scheduler.repeat
-    return api.SchedulerInfo(
-        id=readable(scheduler.id),
-        name=readable(scheduler.name),
-        next=scheduler.next_ms if scheduler.pending else None,
-        next_runs=upcoming_ms(scheduler, _RUNS),
-        made=scheduler.made,
-        # Another program wrote them: they are shown as they are, not checked.
-        repeat=api.SchedulerRepeat(
-            every=repeat.every_ms or None,
-            offset=repeat.offset_ms or None,
-            pattern=readable(repeat.pattern) or None,
-            tz=readable(repeat.tz) or None,
-            limit=repeat.limit,
-            startDate=repeat.start_ms,
-            endDate=repeat.end_ms,
-        ),
-        data=scheduler.data,
-        opts=scheduler.opts,
-    )

@@ -11,11 +11,11 @@ from jobwire.api.queue_jobs import MAX_SCAN, JobSummaries, JobSummary
 from jobwire.systems.queues.checks import is_job_id
 from jobwire.systems.queues.codec import number_of, read_json, readable
 from jobwire.systems.queues.contract import COLLECTIONS, NEWEST_FIRST, Opt, State
-from jobwire.systems.queues.queue import BullQueue
+from jobwire.systems.queues.queue import QueueProducer
 
 
 async def page(
-    queue: BullQueue, state: State, *, first: int = 0, count: int = 50, text: str = ""
+    queue: QueueProducer, state: State, *, first: int = 0, count: int = 50, text: str = ""
 ) -> JobSummaries:
     """A page of one state: waiting jobs in the order of their start, ended ones newest first."""
     found, counts = await asyncio.gather(_page(queue, state, first, count, text), queue.counts())
@@ -24,7 +24,7 @@ async def page(
     return JobSummaries(jobs, scanned, total, after if scanned and after < total else None)
 
 
-async def search(queue: BullQueue, text: str, *, count: int = 50) -> JobSummaries:
+async def search(queue: QueueProducer, text: str, *, count: int = 50) -> JobSummaries:
     """Jobs of all states that have the text in their name or id. A job whose id it is comes first,
     however far away it is."""
     scans = [_page(queue, state, 0, count, text) for state in COLLECTIONS]
@@ -38,7 +38,7 @@ async def search(queue: BullQueue, text: str, *, count: int = 50) -> JobSummarie
 
 
 async def _page(
-    queue: BullQueue, state: State, first: int, count: int, text: str, *, job_id: str = ""
+    queue: QueueProducer, state: State, first: int, count: int, text: str, *, job_id: str = ""
 ) -> tuple[list[JobSummary], int]:
     ascending = int(state not in NEWEST_FIRST)
     scan = MAX_SCAN if text else count
@@ -48,7 +48,7 @@ async def _page(
     return [_read(state, cast("_Row", row)) for row in rows], scanned
 
 
-async def _exact(queue: BullQueue, text: str) -> JobSummary | None:
+async def _exact(queue: QueueProducer, text: str) -> JobSummary | None:
     if not is_job_id(text):
         return None
     state = await queue.state(text)

@@ -18,7 +18,7 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.submissions import FULL_RETRY_S, SubmissionLimits
 from jobwire.systems.queues.contract import Keys, State
 from jobwire.systems.queues.http.access import QueueAccess
-from jobwire.systems.queues.queue import BullQueue, NewJob
+from jobwire.systems.queues.queue import NewJob, QueueProducer
 
 _OVERHEAD: Final = 1024
 """Bytes of a job beside its data."""
@@ -118,7 +118,7 @@ class TenantLimits:
             access = self._access
             tenant.open = 0
             for name in dict.fromkeys((*own, queue)):
-                counts = await BullQueue(access.connection, name, access.settings).counts()
+                counts = await QueueProducer(access.connection, name, access.settings).counts()
                 tenant.open += sum(counts[state] for state in _OPEN)
         if tenant.open + more > self._max_open:
             raise _full(

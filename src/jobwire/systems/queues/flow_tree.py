@@ -21,7 +21,7 @@ from jobwire.api.flows import (
 from jobwire.systems.queues.checks import is_job_id, job_of_key
 from jobwire.systems.queues.codec import number_of, read_json, readable
 from jobwire.systems.queues.contract import Field, Keys, Relation, State
-from jobwire.systems.queues.queue import BullQueue
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
 
@@ -94,7 +94,7 @@ class TreeReader:
 
     async def _job(self, ref: JobRef) -> _ReadJob:
         call, key = self._connection.call, self._keys(ref.queue).job(ref.id)
-        opened = BullQueue(self._connection, ref.queue, self._settings)
+        opened = QueueProducer(self._connection, ref.queue, self._settings)
         fields, state, counts = await asyncio.gather(
             call("HMGET", key, Field.NAME, Field.TIMESTAMP, Field.PROGRESS, Field.FAILED_REASON),
             opened.state(ref.id),

@@ -18,7 +18,7 @@ from jobwire.handlers.photo.results import Area
 
 _PADDING: Final = (0.3, 0.15)
 """Of the area's width and height, on each side: of a small area, whose box is less exact, and of
-one that fills the picture, where more would leave nothing of it."""
+one that fills much of the picture, where the same part is many pixels."""
 _FILLS: Final = (0.2, 0.5)
 """The part of the picture's side that such areas have; between them the padding is between."""
 _RING: Final = 0.25

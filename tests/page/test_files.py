@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import httpx
 
+from jobwire import page
 from jobwire.client import Queue
 from tests.page.app import QUEUE
 from tests.page.site import PageSite, loaded_files
 from tests.page.test_vendor import FIRST_VISIT_BYTES
 from tests.support import clause
 from tests.support.browser import Browser
+from tests.support.thirdparty import NODE
 
 
 @clause("O-4")
@@ -50,3 +56,37 @@ def test_o04_a_first_visit_transfers_less_than_50_kb(
         assert len([name for name in files if "/screens/" in name]) == 2, "its own, and the list"
         sizes[route] = sum(files.values())
     assert max(sizes.values()) < FIRST_VISIT_BYTES, sizes
+
+
+DOTTED = """
+import { dotted } from "./json.js";
+const shown = (text) => dotted(text).replaceAll("•", "*");
+console.log(shown('{"password": "x", "a": "b", "n": {"api_key" : "s\\\\"t"}, "token": 5}'));
+console.log(shown('{"secret":"cut of'));
+const hostile = ['"' + "token".repeat(200000), '\\\\"'.repeat(500000), '"'.repeat(1e6), '"token'.repeat(160000)];
+console.log(hostile.every((text) => dotted(text).length));
+"""
+
+
+@clause("O-15")
+def test_o15_secrets_of_any_text_are_dotted_in_linear_time(tmp_path: Path) -> None:
+    """Regression: 80 KB of a field that another program wrote held the page for half a second, and
+    a megabyte for minutes."""
+    static = Path(page.__file__).parent / "static"
+    shutil.copy(static / "js" / "json.js", tmp_path / "json.js")
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "dotted.js").write_text(DOTTED)
+    done = subprocess.run(
+        [str(NODE), "dotted.js"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    stars = "*" * 8
+    assert done.stdout.splitlines() == [
+        f'{{"password": "{stars}", "a": "b", "n": {{"api_key" : "{stars}"}}, "token": 5}}',
+        f'{{"secret":"{stars}"',
+        "true",
+    ]

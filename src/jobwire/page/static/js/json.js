@@ -32,6 +32,9 @@ function write(value, hide, indent) {
 export const compact = (value) => write(value, false, null);
 export const pretty = (value, { hide = false } = {}) => write(value, hide, "");
 
-// The same for a text that may be JSON: an event, or a field of the wire.
-const IN_TEXT = new RegExp(`("[^"]*(?:${SECRET.source})[^"]*"\\s*:\\s*)"(?:\\\\.|[^"\\\\])*"`, "gi");
-export const dotted = (text) => text.replace(IN_TEXT, `$1"${DOTS}"`);
+// The same for a text that may be JSON, or the start of one: an event, or a field of the wire. Each string is read once,
+// whether or not it is a member's name, so that no text takes more than linear time.
+const STRING = String.raw`"(?:\\[^]?|[^"\\])*"?`;
+const STRINGS = new RegExp(`(${STRING})(?:(\\s*:\\s*)(${STRING}))?`, "g");
+export const dotted = (text) =>
+  text.replace(STRINGS, (whole, name, colon, value) => (value && SECRET.test(name) ? `${name}${colon}"${DOTS}"` : whole));

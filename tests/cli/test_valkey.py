@@ -27,17 +27,17 @@ def test_o02_a_command_reaches_the_server_of_the_running_program(
     plain.hset("h", mapping={"name": "a\x1b[31mred", "n": "7"})
     plain.expire("h", 60)
 
-    def told(*words: str) -> list[str]:
+    def printed(*words: str) -> list[str]:
         done = jobwire("valkey", *words, cwd=below)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.splitlines()
 
-    assert told("HGETALL", "h") == ["name", "a\\x1b[31mred", "n", "7"]
-    assert told("HLEN", "h") == ["2"]
-    assert told("GET", "missing") == ["(nil)"]
-    assert "# Persistence" in told("INFO", "persistence")
-    assert told("--json", "HMGET", "h", "n", "-x") == ['["7",null]']
-    assert json.loads(told("--json", "HGETALL", "h")[0])["n"] == "7"
+    assert printed("HGETALL", "h") == ["name", "a\\x1b[31mred", "n", "7"]
+    assert printed("HLEN", "h") == ["2"]
+    assert printed("GET", "missing") == ["(nil)"]
+    assert "# Persistence" in printed("INFO", "persistence")
+    assert printed("--json", "HMGET", "h", "n", "-x") == ['["7",null]']
+    assert json.loads(printed("--json", "HGETALL", "h")[0])["n"] == "7"
     for words, code, line in (
         (("NOPE",), Exit.REFUSED, "jobwire: ERR unknown command"),
         (("BLPOP", "h", "0"), Exit.USAGE, "jobwire: BLPOP waits or changes the connection"),

@@ -138,7 +138,7 @@ def test_j53_a_worker_reads_the_selected_queues_of_its_app(
             program.terminate()
             program.wait()
     env = clean_env(JOBWIRE_VALKEY_URL=valkey.url)
-    for option, told in (
+    for option, expected in (
         (
             "--queue=reprots",
             "worker.queues: no handler has the queue 'reprots': films, reports, shop",
@@ -147,4 +147,4 @@ def test_j53_a_worker_reads_the_selected_queues_of_its_app(
     ):
         refused = Program("-m", "jobwire", "worker", "shop:app", option, env=env, cwd=tmp_path)
         assert refused.wait() == Exit.USAGE
-        assert told in refused.output
+        assert expected in refused.output

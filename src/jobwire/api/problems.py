@@ -68,7 +68,7 @@ TOO_MANY_STREAMS: Final = ProblemKind(
     "too_many_streams", 429, "too many open event streams with this key"
 )
 TOO_MANY_BODIES: Final = ProblemKind(
-    "too_many_bodies", 429, "too many bytes of request bodies are in work with this key; retry"
+    "too_many_bodies", 429, "request bodies of this key fill their share of the memory; retry"
 )
 HEADERS_TOO_LARGE: Final = ProblemKind(
     "headers_too_large", 431, "the headers are too large or too many"
@@ -85,7 +85,7 @@ NOT_READY: Final = ProblemKind(
     "not_ready", 503, "at least one part is not ready; `parts` has what to do"
 )
 BUSY: Final = ProblemKind(
-    "busy", 503, "too many bytes of request bodies are in work at this gateway; retry"
+    "busy", 503, "request bodies fill the memory that this gateway has for them; retry"
 )
 STOPPING: Final = ProblemKind("stopping", 503, "this gateway is stopping; try again")
 

@@ -143,7 +143,7 @@ def lazy(target: str) -> Callable[..., Any]:
 
 
 def import_from_here(module_name: str) -> ModuleType:
-    """Import a module, also from the working directory, if nobody else may have written there
+    """Import a module, also from the working directory, if no other user may have written there
     (O-16): every later import would look there first."""
     here = Path.cwd()
     if {str(here), ""}.isdisjoint(sys.path):

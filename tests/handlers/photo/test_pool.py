@@ -80,8 +80,9 @@ def photo_workers() -> set[int]:
     return {child.pid for child in children if _runs_a_worker(child)}
 
 
-def one_of(pids: set[int]) -> set[int] | None:
-    return pids if len(pids) == 1 else None
+def only(pids: set[int]) -> list[int]:
+    """The process, if there is exactly one."""
+    return list(pids) if len(pids) == 1 else []
 
 
 def _runs_a_worker(process: psutil.Process) -> bool:
@@ -143,7 +144,7 @@ async def test_i22_photo_of_a_killed_worker_runs_again_up_to_a_limit(
             )
             # The one that replaces the last one may still be starting.
             (busy,) = await wait_until(
-                lambda: one_of(photo_workers() - set(pool.pids)), "one worker that is busy"
+                lambda: only(photo_workers() - set(pool.pids)), "one worker that is busy"
             )
             os.kill(busy, signal.SIGKILL)
         with pytest.raises(PhotoError) as failed:

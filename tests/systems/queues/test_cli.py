@@ -131,7 +131,7 @@ def test_o2_add_jobs_job_and_watch_print_lines(served: ServedQueues) -> None:
 
 @clause("O-2", "B-19")
 @pytest.mark.parametrize(
-    ("opts", "told"),
+    ("opts", "expected"),
     [
         ('{"attemts":3}', "unknown field `attemts`; did you mean `attempts`?"),
         ('{"attempts":"many"}', "/opts/attempts: Expected `int"),
@@ -139,13 +139,13 @@ def test_o2_add_jobs_job_and_watch_print_lines(served: ServedQueues) -> None:
     ],
 )
 def test_o2_a_wrong_member_of_a_body_of_two_types_is_named(
-    served: ServedQueues, capsys: pytest.CaptureFixture[str], opts: str, told: str
+    served: ServedQueues, capsys: pytest.CaptureFixture[str], opts: str, expected: str
 ) -> None:
     """The fault is that of the type that was meant."""
     assert served.url
     assert main(["queue", "add", SERVED, "echo", "{}", "--opts", opts]) == Exit.REFUSED
     (line,) = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert expected in line
 
 
 @clause("O-2", "B-12")

@@ -85,7 +85,7 @@ class _Batches:
         self._writing = asyncio.Lock()
 
     async def apply(self, result: ImageResult) -> Applied:
-        """Write a result, with those of others; returns after the commit.
+        """Write a result, in one commit with other results; returns after it.
 
         Whoever has the lock writes for all. If that one is cancelled, the next one goes on.
         """

@@ -29,3 +29,8 @@ def msgspec_fault(error: Exception) -> MsgspecFault:
     found = _MSGSPEC.match(str(error))
     assert found is not None
     return MsgspecFault(found["problem"], found["place"] or "")
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -393,7 +393,7 @@ def test_o2_a_refused_job_does_not_stop_the_next_ones(run: Run) -> None:
 
 def test_a_waiting_job_without_a_worker_prints_a_hint(run: Run) -> None:
     with run.terminal("submit", "chat", "hello", "--follow", "--timeout", "20") as terminal:
-        terminal.until("no worker has this task; start one")
+        terminal.until("queue default: no worker, 1 waiting, since")
         terminal.interrupt()
         assert terminal.wait() == Exit.INTERRUPTED
     job_id = terminal.screen.rpartition("jobwire watch ")[2].split()[0]

@@ -17,6 +17,7 @@ from jobwire.api.fleet import (
     UnavailableSystem,
     WorkerInfo,
 )
+from jobwire.api.job_queues import JobQueueInfo
 from jobwire.api.overview import Overview, SystemRow
 from jobwire.cli import live, output, top
 from jobwire.cli.event_view import EventView
@@ -131,6 +132,23 @@ def test_o2_top_has_one_line_per_system_and_names_those_that_are_down(width: int
     ]
     assert "images: no answer" in lines
     assert "and 7 further queues" in lines
+    # Every queue is named in which jobs wait and that no worker reads.
+    queues = [
+        JobQueueInfo(
+            name=name,
+            paused=False,
+            waiting=1,
+            running=0,
+            oldest_waiting_ms=540_000,
+            workers=workers,
+        )
+        for name, workers in (("default", 2), ("reports", 0))
+    ]
+    alone = Overview(systems=[replace(ROW, queues=queues)], unavailable=[])
+    lines = _drawn(top.render(stats, [], [], 600_000, width, alone), width)
+    assert lines[1] == "queue reports: no worker, 1 waiting, since 9 min"[:width].strip()
+    (reports,) = [line for line in lines[2:] if "repo" in line]
+    assert width < 100 or reports.rstrip().endswith("no worker")
 
 
 def test_text_is_wrapped_at_words() -> None:

@@ -113,6 +113,24 @@ def test_b08_a_restart_keeps_the_run_of_a_schedule_that_was_missed(
         program.wait()
 
 
+@clause("J-53")
+def test_j53_a_worker_logs_its_tasks_that_are_live_in_another_queue(
+    valkey: LocalValkey, plain: Plain, tmp_path: Path
+) -> None:
+    """Two files with an App each and one task: its jobs wait in the queue of the newer one."""
+    text = SHOP.replace('queue="reports", ', "")
+    for name in ("shop", "till"):
+        (tmp_path / f"{name}.py").write_text(text.replace("App()", f'App("{name}")'))
+    with start(valkey, tmp_path, "shop:app") as first:
+        with start(valkey, tmp_path, "till:app") as second:
+            second.wait_for_line("task=report queue=till others=shop")
+            second.terminate()
+            second.wait()
+        assert "several queues" not in first.output
+        first.terminate()
+        first.wait()
+
+
 @clause("J-53", "O-2")
 def test_j53_a_worker_reads_the_selected_queues_of_its_app(
     valkey: LocalValkey, plain: Plain, tmp_path: Path

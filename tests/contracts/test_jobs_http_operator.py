@@ -9,7 +9,7 @@ from jobwire.gateway.settings import GatewaySettings
 from jobwire.job.messages import Done, Failed, JobError, LeasedJob, Report
 from jobwire.local import LocalValkey
 from jobwire.systems.jobs.engine import StreamsEngine
-from tests.support import clause, wait_until_sync
+from tests.support import Fresh, clause, wait_until_sync
 from tests.support.jobs_http import JsonObject, ServedJobs, bearer, key, problem
 from tests.support.raw import Raw
 from tests.support.streams import StreamsLab
@@ -60,8 +60,8 @@ async def test_o11_the_overview_shows_depth_workers_and_the_last_hour(
     served: ServedJobs, lab: StreamsLab, raw: Raw
 ) -> None:
     served.submit()
-    alone = row(served, system="jobs", wire="streams", waiting=1)
-    assert (alone["workers"], alone["slots"], alone["heartbeat_age_ms"]) == (0, 0, None)
+    alone = row(served, system="jobs", wire="streams", waiting=1, workers=0)
+    assert (alone["slots"], alone["heartbeat_age_ms"]) == (0, None)
     assert cast(int, alone["oldest_waiting_ms"]) >= 0
     assert alone["paused"] is False
     served.client.post("/v1/jobs/queues/default/pause").raise_for_status()
@@ -84,6 +84,53 @@ async def test_o11_the_overview_shows_depth_workers_and_the_last_hour(
     for minute in raw.find("jobs:stats:*"):
         raw.delete(minute)
     row(served, submitted=0, error=0)
+
+
+@clause("O-11", "J-53")
+async def test_o11_the_overview_shows_each_queue_and_who_reads_it(
+    served: ServedJobs, lab: StreamsLab, raw: Raw, fresh: Fresh
+) -> None:
+    """Other queues have workers: that of one queue has stopped while a job waits in it."""
+    task, reports, mail = fresh("task"), fresh("reports"), fresh("mail")
+    worker = await lab.worker(task, queues=(reports,))
+    await lab.worker("chat", queues=("default", mail))
+    served.submit(task)
+    await worker.deregister()
+    raw.read("jobs:stream", "foreign-1")
+    found = row(served, waiting=1, workers=2)
+    queues = {str(each["name"]): each for each in cast("list[JsonObject]", found["queues"])}
+    assert next(iter(queues)) == "default"
+    assert {name: each["workers"] for name, each in queues.items()} == {
+        "default": 2,  # and a foreign one
+        reports: 0,
+        mail: 1,
+    }
+    late = queues[reports]
+    assert (late["waiting"], late["running"], late["paused"]) == (1, 0, False)
+    assert cast(int, late["oldest_waiting_ms"]) >= 0
+    assert queues[mail]["oldest_waiting_ms"] is None
+    served.client.post(f"/v1/jobs/queues/{reports}/pause").raise_for_status()
+
+    def is_paused() -> bool:
+        (only,) = cast("list[JsonObject]", read(served, "/v1/overview")["systems"])
+        listed = cast("list[JsonObject]", only["queues"])
+        return any(each["name"] == reports and each["paused"] for each in listed)
+
+    wait_until_sync(is_paused, "the queue to be shown as paused")
+
+
+@clause("J-53", "J-10")
+async def test_j53_a_task_lists_its_workers_and_all_queues_in_which_it_is_live(
+    served: ServedJobs, lab: StreamsLab, fresh: Fresh
+) -> None:
+    task, old, new = fresh("task"), fresh("old"), fresh("new")
+    await lab.worker(task, queues=(old,))
+    await lab.worker(task, queues=(new,))
+    await lab.worker("chat")
+    tasks = {each["name"]: each for each in served.client.get("/v1/tasks").json()["tasks"]}
+    assert (tasks[task]["workers"], sorted(tasks[task]["queues"])) == (2, sorted([new, old]))
+    assert (tasks["chat"]["workers"], tasks["chat"]["queues"]) == (1, ["default"])
+    assert (tasks["rag"]["workers"], tasks["rag"]["queues"]) == (0, [])
 
 
 # ── /v1/failures ─────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,17 @@ from typing import cast
 
 import pytest
 
-from jobwire.job.messages import Done, Failed, JobError, TaskDefinition
+from jobwire.job.messages import (
+    AlreadyRun,
+    Done,
+    Failed,
+    JobError,
+    JobRequest,
+    NotDue,
+    Submitted,
+    TaskDefinition,
+)
+from jobwire.systems.jobs.cron_store import StreamsCronStore
 from jobwire.systems.jobs.engine import StreamsEngine
 from tests.support import Fresh, clause, wait_until_sync
 from tests.support.jobs_http import JsonObject, ServedJobs, bearer, problem
@@ -263,3 +273,49 @@ async def test_j53_changing_a_queue_needs_the_scope_admin(
     assert raw.field(f"job:{jobs['globex']}", "status") == "queued"
     purged = keyed.client.post(f"{path}/purge", headers=bearer("operator"))
     assert purged.json()["canceled"] == 2
+
+
+# ── cron entries ─────────────────────────────────────────────────────────────────────────────────
+
+
+@clause("J-52")
+async def test_j52_an_entry_is_run_now_paused_and_resumed_for_the_whole_fleet(
+    served: ServedJobs, lab: StreamsLab, raw: Raw, fresh: Fresh
+) -> None:
+    """Two schedulers; while the entry is paused a due time passes, which is not made up for."""
+    name, queue, entry = fresh("nightly"), fresh("queue"), "UTC * * * * *"
+    request = JobRequest("chat-like", '{"kind":"full"}')
+    await lab.worker("chat-like", queues=(queue,))
+    stores = [StreamsCronStore(lab.connection, lab.settings, {name: queue}) for _ in range(2)]
+    for store in stores:
+        await store.enroll(name, entry, request)
+
+    def listed() -> JsonObject:
+        crons = cast("list[JsonObject]", served.client.get("/v1/crons").json()["crons"])
+        (found,) = [each for each in crons if each["name"] == name]
+        return found
+
+    assert listed()["paused"] is False
+    made = served.client.post(f"/v1/crons/{name}/run")
+    assert made.status_code == 202, made.text
+    job = served.job(made.json()["job_id"])
+    assert (job["task"], job["payload"], job["queue"]) == ("chat-like", {"kind": "full"}, queue)
+
+    assert served.client.post(f"/v1/crons/{name}/pause").json() == {"name": name, "paused": True}
+    assert listed()["paused"] is True
+    due_ms = raw.now_ms()
+    raw.call("HSET", f"jobs:cron:{name}", entry, f"{due_ms - 60_000} {due_ms}")
+    for store in stores:
+        assert await store.submit_due(name, entry, due_ms, request) == NotDue()
+    assert raw.length(f"jobs:stream:{queue}") == 1, "only the job that was run by hand"
+    resumed = served.client.post(f"/v1/crons/{name}/resume").json()
+    assert resumed == {"name": name, "paused": False}
+    for store in stores:
+        assert await store.submit_due(name, entry, due_ms, request) == AlreadyRun()
+    raw.call("HSET", f"jobs:cron:{name}", entry, f"{due_ms - 1} {due_ms}")
+    answers = [await store.submit_due(name, entry, due_ms, request) for store in stores]
+    assert isinstance(answers[0], Submitted)
+    assert answers[1] == AlreadyRun()
+    for verb in ("run", "pause", "resume"):
+        problem(served.client.post(f"/v1/crons/{fresh('none')}/{verb}"), 404, "cron_not_found")
+    assert served.client.post("/v1/jobs/queues/" + queue + "/purge").json()["canceled"] == 2

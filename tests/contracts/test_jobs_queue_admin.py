@@ -168,12 +168,16 @@ async def test_j53_doctor_finds_queues_that_are_paused_or_that_no_worker_reads(
 
     admin = QueueAdmin(lab.connection, lab.settings)
     job_id = await lab.submit(queue="media")
-    assert "no live worker reads it" in (await found())["queue media"].found
+    unread = (await found())["queue media"].found
+    assert unread == "1 job waiting, and no live worker reads it"
     await admin.pause("media")
     assert (await found())["queue media"].found == "it is paused"
     await admin.resume("media")
     worker = await lab.worker(queues=("media",))
     assert [each.verdict for each in (await found()).values()] == ["ok"]
+    await lab.worker(queues=("other",))
+    split = (await found())[f"task {TASK}"]
+    assert (split.verdict, split.found) == ("note", "live in 2 queues: other, media")
     (leased,) = await worker.take(1)
     assert leased.job.id == job_id
     await worker.settle([(leased, Done("1"))], 0)

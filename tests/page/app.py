@@ -40,6 +40,11 @@ async def fail(ctx: Context) -> None:
     raise Fail(str(ctx.payload.get("code", "broken")), str(ctx.payload.get("message", "it broke")))
 
 
+@app.handler("raise")
+async def crash(ctx: Context) -> None:
+    raise ZeroDivisionError(str(ctx.payload.get("text", "")))
+
+
 @app.handler("shaky", retries=3, example={})
 async def shaky(ctx: Context) -> dict[str, int]:
     if ctx.attempt < 3:

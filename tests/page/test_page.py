@@ -38,6 +38,60 @@ def job_id_of(page: Page) -> str:
     return str(page.run("location.hash")).split("/")[3].partition("?")[0]
 
 
+# ── queues of jobs, cron ─────────────────────────────────────────────────────────────────────────
+
+
+@clause("O-4", "J-53", "J-52")
+def test_o04_a_queue_without_a_worker_is_named_and_own_queues_and_cron_are_managed(
+    site: PageSite, browser: Browser
+) -> None:
+    """A second worker has stopped while a job waits in its queue; other queues have a worker."""
+    with site.fleet.start_worker("tests.page.nightly:app") as worker:
+        wait_until_sync(lambda: [each.name for each in site.client.crons()] == ["nightly"])
+        worker.terminate()
+        worker.wait()
+    job = site.client.submit("report")
+    with browser.page() as page:
+        page.open(site.url)
+        page.until_text(".verdict", "Queue reports: no worker, 1 waiting, since")
+        page.until_text(".systems tbody", "reports")
+        show(page, site.url, f"#/jobs/streams/{job.job_id}", "Queue reports: no worker, 1 waiting")
+        show(page, site.url, "#/jobs?wire=bullmq", "reports")
+        page.until_text(".own tbody", "No worker")
+        click_text(page, ".own tr:has(button[aria-label='Pause reports']) button", "Pause")
+        click_text(page, "dialog button", "Pause queue")
+        page.until_text(".own tbody", "Paused")
+        assert site.client.get(job.job_id).status == "queued"
+        click_text(page, ".own button[aria-label='Purge reports']", "Purge")
+        click_text(page, "dialog button", "Cancel these jobs")
+        page.until_text("[role=status]", "1 job of reports canceled.")
+        click_text(page, ".own button[aria-label='Resume reports']", "Resume")
+        until(page, "document.querySelector(\"[aria-label='Pause reports']\")", "the queue")
+
+        click_text(page, ".crons button", "Pause")
+        page.until_text(".crons tbody", "Paused")
+        assert [each.paused for each in site.client.crons()] == [True]
+        click_text(page, ".crons button", "Run now")
+        until(page, "location.hash.startsWith('#/jobs/streams/')", "the new job")
+        run = site.client.get(job_id_of(page))
+        assert (run.task, run.queue, run.payload) == ("report", "reports", {"kind": "full"})
+        assert site.client.purge_queue("reports").canceled == 1
+
+
+@clause("O-4")
+def test_o04_a_failed_job_opens_on_its_error_and_failures_have_the_exception(
+    site: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    word = fresh("word")
+    job = site.client.submit("raise", {"text": word})
+    assert site.ended(job.job_id) == "error"
+    with browser.page() as page:
+        page.open(f"{site.url}/#/jobs/streams/{job.job_id}")
+        page.until_text("main", f"ZeroDivisionError: {word}")
+        page.until_text(".life", "Started")
+        show(page, site.url, "#/failures", f"ZeroDivisionError: {word}")
+
+
 # ── flows ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -74,7 +128,7 @@ def test_o04_a_job_is_submitted_from_the_page_and_followed_live(
         site.let(gate)
         page.until_text(".jobhead", "Done")
         page.until_text(".events", "at the same time")
-        page.until_text(".life", "to this page")
+        page.until_text(".life", "Ended")
         types = page.run("[...document.querySelectorAll('.events .st')].map((e) => e.innerText)")
         assert types.count("queued") == types.count("running") == types.count("done") == 1
 
@@ -349,7 +403,7 @@ def test_o04_nothing_is_read_while_paused_or_hidden(site: PageSite, browser: Bro
 def test_o04_sign_in_and_the_scope_read(keyed: PageSite, browser: Browser, fresh: Fresh) -> None:
     failed = keyed.failed_job(fresh("word"))
     with browser.page(may_complain=True) as page:
-        page.open(f"{keyed.keyed_url}/#/jobs/streams/{failed}")
+        page.open(f"{keyed.keyed_url}/#/jobs/streams/{failed}?tab=events")
         page.until_text(".signin", "API key")
         assert serious_violations(page) == []
         fill(page, "input[name=key]", "jw_wrong")
@@ -422,7 +476,7 @@ def test_o04_axe_finds_nothing_serious(site: PageSite, browser: Browser, fresh: 
         for route, shown in (
             ("#/", "Just ended"),
             ("#/jobs", "Newest first"),
-            (f"#/jobs/streams/{failed}", "worker.settle"),
+            (f"#/jobs/streams/{failed}?tab=events", "worker.settle"),
             (f"#/jobs/streams/{failed}?tab=wire", "HGETALL"),
             ("#/failures", "failed"),
             ("#/workers", "append-only"),
@@ -447,7 +501,7 @@ def test_o04_a_phone_has_a_bar_and_no_sideways_scroll(
         for route, shown in (
             ("#/", "Just ended"),
             ("#/jobs", "Failed"),
-            (f"#/jobs/streams/{failed}", "error"),
+            (f"#/jobs/streams/{failed}", "Others of this kind"),
             (f"#/jobs/streams/{failed}?tab=wire", "HGETALL"),
             ("#/failures", "failed"),
             ("#/workers", "append-only"),

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from jobwire.api.operation import Operation
-from jobwire.api.problems import UNAVAILABLE
+from jobwire.api.problems import UNAVAILABLE, ProblemKind
 
 MAX_SLOTS: Final = 999_999
 _AnyObject = Annotated[Any, Meta(extra_json_schema={"type": ["object", "null"]})]
@@ -159,6 +159,11 @@ class TaskInfo(Struct, frozen=True):
     queue: Annotated[str, Meta(description="the queue in which its jobs are enqueued")]
     schema: Annotated[_AnyObject, Meta(description="JSON Schema of its payload, if known")]
     example: Annotated[_AnyObject, Meta(description="a valid payload, if one is known")]
+    workers: Annotated[int, Meta(description="live workers that have it, without foreign ones")] = 0
+    queues: Annotated[
+        list[str],
+        Meta(description="in which live workers have it; several are a mistake in the fleet"),
+    ] = []
 
 
 class Tasks(Struct, frozen=True):
@@ -176,6 +181,14 @@ class CronInfo(Struct, frozen=True):
     last_ts: Annotated[int | None, Meta(description="the last due time that has run")]
     next_ts: int | None
     live: Annotated[bool, Meta(description="whether a live worker has this entry")]
+    paused: Annotated[bool, Meta(description="whether its due times pass without a job")] = False
+
+
+class CronPause(Struct, frozen=True):
+    """The state of a cron entry after pause or resume."""
+
+    name: str
+    paused: bool
 
 
 class Crons(Struct, frozen=True):
@@ -195,6 +208,12 @@ class Scale(Struct, frozen=True):
         float, Meta(description="(waiting + running) / slots: rounded up, the workers needed")
     ]
 
+
+# ── problems ─────────────────────────────────────────────────────────────────────────────────────
+
+CRON_NOT_FOUND: Final = ProblemKind(
+    "cron_not_found", 404, "there is no such cron entry; GET /v1/crons lists the entries"
+)
 
 # ── operations ───────────────────────────────────────────────────────────────────────────────────
 
@@ -258,6 +277,8 @@ TASKS: Final = Operation(
                 "name": "chat",
                 "live": True,
                 "queue": "default",
+                "workers": 2,
+                "queues": ["default"],
                 "schema": {"type": "object"},
                 "example": {"prompt": "?"},
             }
@@ -281,10 +302,33 @@ CRONS: Final = Operation(
                 "last_ts": 1_790_000_100_000,
                 "next_ts": 1_790_000_400_000,
                 "live": True,
+                "paused": False,
             }
         ]
     },
     problems=(UNAVAILABLE,),
+)
+PAUSE_CRON: Final = Operation(
+    "POST",
+    "/v1/crons/{name}/pause",
+    "admin",
+    "Pause a cron entry: its due times pass without a job",
+    tag="fleet",
+    description="It is kept on the server, and holds for all workers that have the entry.",
+    answer=CronPause,
+    example={"name": "cleanup", "paused": True},
+    problems=(CRON_NOT_FOUND, UNAVAILABLE),
+)
+RESUME_CRON: Final = Operation(
+    "POST",
+    "/v1/crons/{name}/resume",
+    "admin",
+    "Resume a paused cron entry",
+    tag="fleet",
+    description="It goes on with its next due time; those that have passed are not made up for.",
+    answer=CronPause,
+    example={"name": "cleanup", "paused": False},
+    problems=(CRON_NOT_FOUND, UNAVAILABLE),
 )
 SCALE: Final = Operation(
     "GET",

@@ -23,7 +23,9 @@ class JobQueueInfo(Struct, frozen=True, kw_only=True):
     waiting: int
     running: Annotated[int, Meta(description="leased to a worker")]
     oldest_waiting_ms: int | None
-    workers: Annotated[int, Meta(description="live workers that read it, without foreign ones")]
+    workers: Annotated[
+        int, Meta(description="live workers that read it; foreign ones count for the default queue")
+    ]
 
 
 class JobQueues(Struct, frozen=True):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from jobwire.api.fleet import CRON_NOT_FOUND
 from jobwire.api.operation import Header, Operation
 from jobwire.api.problems import UNAVAILABLE, ProblemKind
 from jobwire.api.wire import WireJob
@@ -455,6 +456,20 @@ RETRY: Final = Operation(
     status=202,
     also=_ALSO,
     problems=(*_SUBMITTING, JOB_NOT_FOUND, NOT_RETRYABLE, CONTRACT_VIOLATED),
+)
+RUN_CRON: Final = Operation(
+    "POST",
+    "/v1/crons/{name}/run",
+    "admin",
+    "Run a cron entry now, also a paused one",
+    tag="fleet",
+    description="A job as at a due time; the schedule is not changed.",
+    headers=(_IDEMPOTENCY_KEY, _PREFER),
+    answer=Job,
+    example=_NEW,
+    status=202,
+    also=_ALSO,
+    problems=(*_SUBMITTING, CRON_NOT_FOUND),
 )
 EVENTS: Final = Operation(
     "GET",

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from jobwire.api.fleet import Quantiles, UnavailableSystem
+from jobwire.api.job_queues import JobQueueInfo
 from jobwire.api.operation import Operation
 
 MAX_HOURS: Final = 24
@@ -74,6 +75,10 @@ class SystemRow(Struct, frozen=True, kw_only=True):
     ended_by_minute: Annotated[list[int], Meta(description="oldest first; the last is incomplete")]
     failed_by_minute: list[int]
     duration_ms: Quantiles
+    queues: Annotated[
+        list[JobQueueInfo],
+        Meta(description="of the system `jobs`: its queues, the default one first; at most 50"),
+    ] = []
 
 
 class FailureInfo(Struct, frozen=True, kw_only=True):
@@ -168,6 +173,16 @@ OVERVIEW: Final = Operation(
                 ended_by_minute=[2, 0, 1],
                 failed_by_minute=[0, 0, 1],
                 duration_ms=Quantiles(120.0, 1900.0, 4100.0),
+                queues=[
+                    JobQueueInfo(
+                        name="default",
+                        paused=False,
+                        waiting=12,
+                        running=9,
+                        oldest_waiting_ms=400,
+                        workers=2,
+                    )
+                ],
             )
         ],
         [],

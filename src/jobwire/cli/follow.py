@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from jobwire.cli import output, payload, sanitize
 from jobwire.cli.event_view import EventView, Piece
 from jobwire.cli.exits import Exit
-from jobwire.cli.formatting import ending, short_id, style_of, traceback
+from jobwire.cli.formatting import ending, short_id, style_of, traceback, unread_queue
 from jobwire.client import AsyncClient, ClientError, Job, TimedOut
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _TICK_S: Final = 0.2
 _HINT_AFTER_S: Final = 2.0
+_HINT_AGAIN_S: Final = 10.0
 
 
 async def follow(client: AsyncClient, job: Job, *, timeout_s: float | None) -> Exit:
@@ -55,7 +56,7 @@ async def _live(client: AsyncClient, job: Job) -> bool:
     with Screen(Console(highlight=False), sanitize.line(job.task), job.job_id) as screen:
         async with asyncio.TaskGroup() as group:
             ticking = group.create_task(_tick(screen.tick))
-            hinting = group.create_task(_hint(client, job.task, view, screen))
+            hinting = group.create_task(_hint(client, job, view, screen))
             async with contextlib.aclosing(client.events(job.job_id)) as events:
                 async for event in events:
                     screen.show(view, view.take(event))
@@ -70,16 +71,32 @@ async def _tick(tick: Callable[[], None]) -> None:
         await asyncio.sleep(_TICK_S)
 
 
-async def _hint(client: AsyncClient, task: str, view: EventView, screen: "Screen") -> None:
-    """Print once if a waiting job has no worker."""
-    await asyncio.sleep(_HINT_AFTER_S)
-    if view.status == "queued":
-        with contextlib.suppress(ClientError):
-            known = await client.task(task)
-            if known is None or not known.live:
-                app = "" if payload.member(task) else " module:app"
-                note = f"no worker has this task; start one: {output.program()} worker{app}"
-                screen.show(view, [Piece("note", note)])
+async def _hint(client: AsyncClient, job: Job, view: EventView, screen: "Screen") -> None:
+    """Print once why a waiting job is not started."""
+    pause_s = _HINT_AFTER_S
+    while True:
+        await asyncio.sleep(pause_s)
+        pause_s = _HINT_AGAIN_S
+        if view.status == "queued":
+            with contextlib.suppress(ClientError):
+                if note := await _why_waiting(client, job):
+                    screen.show(view, [Piece("note", note)])
+                    return
+
+
+async def _why_waiting(client: AsyncClient, job: Job) -> str:
+    """Why no worker starts it; empty if one will."""
+    app = "" if payload.member(job.task) else " module:app"
+    start = f"start one: {output.program()} worker{app}"
+    queues = {queue.name: queue for queue in await client.queues()}
+    if (queue := queues.get(job.queue)) is not None:
+        if queue.paused:
+            return f"queue {sanitize.line(queue.name)} is paused"
+        if not queue.workers:
+            found = unread_queue(queue.name, queue.waiting, queue.oldest_waiting_ms)
+            return f"{found}; {start}"
+    known = await client.task(job.task)
+    return "" if known is not None and known.live else f"no worker has this task; {start}"
 
 
 def _show_end(job: Job, *, text_printed: bool) -> None:

@@ -54,6 +54,12 @@ def duration(ms: float) -> str:
     return f"{hours // 24} d"
 
 
+def unread_queue(name: str, waiting: int, oldest_ms: int | None) -> str:
+    """What is said of a queue that no worker reads."""
+    since = "" if oldest_ms is None else f", since {duration(oldest_ms)}"
+    return sanitize.line(f"queue {name}: no worker, {waiting} waiting{since}")
+
+
 def ending(job: Job) -> str:
     """Describe an ended job in one line: error, waiting time, run time."""
     parts: list[str] = []

@@ -7,6 +7,7 @@ import click
 
 from jobwire.cli import options, output, sanitize
 from jobwire.cli.program import RETRY_S, with_client
+from jobwire.text import plural
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from jobwire.api.fleet import Stats, WorkerInfo
+    from jobwire.api.job_queues import JobQueueInfo
     from jobwire.api.overview import Overview, SystemRow
     from jobwire.client import AsyncClient, JobLine
 
 _PERIOD_S: Final = 2.0
 _MIN_WIDTH_FOR_IDS: Final = 60
 _MAX_ROWS: Final = 12
+_MAX_UNREAD: Final = 3
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 
 
@@ -132,6 +135,7 @@ def render(
         )
     return Group(
         Text(summary(stats, workers), "bold"),
+        *[Text(line, "yellow", no_wrap=True) for line in unread(overview)],
         Text(last_hour(stats)),
         Text(bars([minute.done for minute in stats.minutes]), "green", no_wrap=True),
         Text(""),
@@ -149,35 +153,56 @@ def _systems(overview: "Overview | None", width: int) -> "list[Table | Text]":
 
     from jobwire.cli.formatting import duration
 
-    if overview is None or (len(overview.systems) < 2 and not overview.unavailable):
+    if overview is None:
+        return []
+    # Of the system `jobs`, its queues are listed below it if there are several.
+    rows: list[tuple[str, str, int, SystemRow | JobQueueInfo]] = []
+    for system in sorted(overview.systems, key=lambda row: row.system == "queues"):
+        wire = system.wire if system.wire != system.name else ""
+        rows.append((sanitize.line(system.name), wire, system.error, system))
+        if len(system.queues) > 1:
+            rows += [(f"  {sanitize.line(each.name)}", "", 0, each) for each in system.queues]
+    if len(rows) < 2 and not overview.unavailable:
         return []
     wide = width >= _MIN_WIDTH_FOR_IDS
     grid = _grid(7 if wide else 5)
-    shown = sorted(overview.systems, key=lambda row: row.system == "queues")[:_MAX_ROWS]
-    for row in shown:
+    shown = rows[:_MAX_ROWS]
+    for name, wire, failed, row in shown:
         oldest = row.oldest_waiting_ms
         age = f"oldest {duration(oldest)}" if oldest is not None else ""
-        wire = row.wire if row.wire != row.name else ""
         _add_row(
             grid,
-            sanitize.line(row.name),
+            name,
             *([wire] if wide else []),
             f"{row.waiting} waiting",
             *([age] if wide else []),
             f"{row.running} running",
             _taken_by(row),
-            Text(f"{row.error} failed", "red") if row.error else "",
+            Text(f"{failed} failed", "red") if failed else "",
         )
     lines: list[Table | Text] = [grid]
     lines += [
         Text(sanitize.line(f"{each.system}: {each.detail}"), "red") for each in overview.unavailable
     ]
-    if further := len(overview.systems) - len(shown) + overview.left_out:
-        lines.append(Text(f"and {further} further queues", "dim"))
+    if further := len(rows) - len(shown) + overview.left_out:
+        lines.append(Text(f"and {plural(further, 'further queue')}", "dim"))
     return [*lines, Text("")]
 
 
-def _taken_by(row: "SystemRow") -> "Text | str":
+def unread(overview: "Overview | None") -> list[str]:
+    """The queues of both wires in which jobs wait and that no worker reads."""
+    from jobwire.cli.formatting import unread_queue
+
+    systems = overview.systems if overview is not None else []
+    queues = [queue for system in systems for queue in system.queues or [system]]
+    return [
+        unread_queue(queue.name, queue.waiting, queue.oldest_waiting_ms)
+        for queue in queues
+        if queue.waiting and queue.workers == 0 and not queue.paused
+    ][:_MAX_UNREAD]
+
+
+def _taken_by(row: "SystemRow | JobQueueInfo") -> "Text | str":
     """Why its waiting jobs are not started, if they are not."""
     from rich.text import Text
 

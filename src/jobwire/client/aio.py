@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 import httpx
 
 from jobwire.api import fleet, job_queues, jobs, overview, predictions, queues
-from jobwire.api.fleet import CronInfo, Stats, TaskInfo, WorkerInfo
+from jobwire.api.fleet import CronInfo, CronPause, Stats, TaskInfo, WorkerInfo
 from jobwire.api.operation import Operation
 from jobwire.api.overview import FailureInfo, Overview, Search
 from jobwire.client import calls, http
@@ -175,6 +175,18 @@ class AsyncClient:
     async def crons(self) -> builtins.list[CronInfo]:
         """Return the cron entries of the workers, with their last and next runs."""
         return (await self.call(fleet.CRONS)).crons
+
+    async def run_cron(self, name: str) -> Job:
+        """Run a cron entry now, besides its due times; returns the job."""
+        return await self.execute(calls.run_cron, name)
+
+    async def pause_cron(self, name: str) -> CronPause:
+        """Let the due times of a cron entry pass without a job, in the whole fleet."""
+        return await self.call(fleet.PAUSE_CRON, name)
+
+    async def resume_cron(self, name: str) -> CronPause:
+        """Let a paused cron entry run again, from its next due time on."""
+        return await self.call(fleet.RESUME_CRON, name)
 
     async def workers(
         self, *, system: str | None = None, wire: str | None = None

@@ -235,6 +235,11 @@ def retry(budget: RetryBudget, job_id: str) -> Plan[Job]:
     return read((yield from send(budget, request_of(api.RETRY, job_id, key=new_key()))).body, Job)
 
 
+def run_cron(budget: RetryBudget, name: str) -> Plan[Job]:
+    """Create the job of a cron entry."""
+    return read((yield from send(budget, request_of(api.RUN_CRON, name, key=new_key()))).body, Job)
+
+
 def batch(budget: RetryBudget, jobs: Sequence[NewJob]) -> Plan[list[str | ApiError]]:
     """Create any number of jobs, in requests of MAX_BATCH; returns for each its id or its error."""
     created: list[str | ApiError] = []

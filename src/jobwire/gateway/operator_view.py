@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from jobwire.api.fleet import Now, Quantiles, WorkerInfo
+from jobwire.api.job_queues import JobQueueInfo
 from jobwire.api.overview import FailureInfo, FoundJob, SystemRow
 from jobwire.gateway.minute_counts import MINUTES, MinuteCounts, SystemStats
 from jobwire.gateway.request import HttpRequest
@@ -104,6 +105,7 @@ def row_body(
     slots: int | None = None,
     heartbeat_age_ms: int | None = None,
     paused: bool = False,
+    queues: Sequence[JobQueueInfo] = (),
 ) -> SystemRow:
     """The row of a system or a queue, from its counts."""
     if minutes is QUIET_HOUR:
@@ -128,4 +130,5 @@ def row_body(
         ended_by_minute=hour.ended,
         failed_by_minute=hour.failed,
         duration_ms=Quantiles(*time_buckets.quantiles_ms(hour.duration, SHARES)),
+        queues=list(queues),
     )

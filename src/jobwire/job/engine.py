@@ -106,8 +106,11 @@ class JobQueue(Protocol):
 class CronStore(Protocol):
     """What a scheduler needs of a queue: its clock, and which due times were handled."""
 
-    def enroll(self, name: str, entry: str) -> Awaitable[CronState]:
-        """The fleet's position in a cron entry. A new or changed entry starts now."""
+    def enroll(
+        self, name: str, entry: str, request: JobRequest | None = None, /
+    ) -> Awaitable[CronState]:
+        """The fleet's position in a cron entry. A new or changed entry starts now. `request` is
+        remembered, so that the entry can be run at any time."""
         ...
 
     def submit_due(

@@ -84,10 +84,10 @@ class Scheduler:
 
     async def _submit_if_due(self, entry: CronEntry) -> float:
         """Submit the job if one is due; returns how long nothing is due."""
-        state = await self._store.enroll(entry.name, entry.text)
+        request = JobRequest(entry.task, entry.payload_json)
+        state = await self._store.enroll(entry.name, entry.text, request)
         due = due_ms(entry.times, state)
         if due is not None:
-            request = JobRequest(entry.task, entry.payload_json)
             answer = await self._store.submit_due(entry.name, entry.text, due, request)
             match answer:
                 case Submitted(job_id, _):

@@ -133,6 +133,15 @@ class StreamsKeys:
         (J-52). It has more than one field while workers with an older schedule exist."""
         return f"{self.prefix}jobs:cron:{name}"
 
+    def cron_job(self, name: str) -> str:
+        """STRING: task, payload and queue of the entry's jobs as a JSON object, to run it now."""
+        return f"{self.prefix}jobs:cron-job:{name}"
+
+    @property
+    def paused_crons(self) -> str:
+        """SET of the names of paused cron entries."""
+        return f"{self.prefix}jobs:cron-paused"
+
     @property
     def crons(self) -> str:
         """ZSET of the names of cron entries by their last enrollment, for lists."""

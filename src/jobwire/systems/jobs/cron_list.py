@@ -24,24 +24,27 @@ class ListedCron(NamedTuple):
     """None if this version cannot read the schedule."""
     live: bool
     """Whether a worker has enrolled it lately."""
+    paused: bool
 
 
 async def cron_list(connection: Connection, keys: StreamsKeys) -> list[ListedCron]:
     """The entries by name, at most 1,000 names: those enrolled last."""
     newest = connection.call("ZRANGE", keys.crons, 0, _MAX_ENTRIES - 1, "REV")
-    time, reply = await collect([connection.call("TIME"), newest])
+    time, reply, paused = await collect(
+        [connection.call("TIME"), newest, connection.call("SMEMBERS", keys.paused_crons)]
+    )
     now_ms = server_ms(time)
-    names = sorted(cast("list[str]", reply))
+    names, held = sorted(cast("list[str]", reply)), frozenset(cast("list[str]", paused))
     calls = [connection.call("HGETALL", keys.cron(name)) for name in names]
     replies = await collect(calls)
     return [
-        _listed(readable(name), readable(entry), state, now_ms)
+        _listed(readable(name), readable(entry), state, now_ms, name in held)
         for name, schedules in zip(names, replies, strict=True)
         for entry, state in cast("dict[str, str]", schedules).items()
     ]
 
 
-def _listed(name: str, entry: str, state: str, now_ms: int) -> ListedCron:
+def _listed(name: str, entry: str, state: str, now_ms: int, paused: bool) -> ListedCron:
     tz, _, schedule = entry.partition(" ")
     due, _, enrolled = state.partition(" ")
     due_ms, enrolled_ms = number(due) or 0, number(enrolled) or 0
@@ -53,4 +56,4 @@ def _listed(name: str, entry: str, state: str, now_ms: int) -> ListedCron:
     except BadCron:
         next_ms = last_ms = None
     live = now_ms - enrolled_ms < contract.CRON_GONE_MS
-    return ListedCron(name, schedule, tz, last_ms, next_ms, live)
+    return ListedCron(name, schedule, tz, last_ms, next_ms, live, paused)

@@ -21,6 +21,7 @@ from jobwire.job.messages import (
 )
 from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.contract import Extra, StreamsKeys
+from jobwire.systems.jobs.cron_admin import write_cron_job
 from jobwire.systems.jobs.payload import check_payload
 from jobwire.systems.jobs.replies import LazyReply
 from jobwire.systems.jobs.scripts import script
@@ -46,11 +47,15 @@ class StreamsCronStore:
         self._connection = connection
         self._declared = (StreamsKeys(self._settings.key_prefix).queue,)
 
-    def enroll(self, name: str, entry: str) -> Awaitable[CronState]:
-        """The last due time of the entry that has run, in any process."""
+    def enroll(
+        self, name: str, entry: str, request: JobRequest | None = None
+    ) -> Awaitable[CronState]:
+        """The last due time of the entry that has run, in any process. `request` is stored, so that
+        a gateway can run the entry now."""
         args = (
             *(name, entry, contract.CRON_TTL_S),
             *(contract.CRON_GONE_MS, contract.CRON_AHEAD_MS),
+            write_cron_job(request, self._queues.get(name, "")) if request else "",
         )
         return LazyReply(self._connection.run(_ENROLL, self._declared, args), _read_state)
 
@@ -97,7 +102,7 @@ def _read_due(reply: Reply) -> DueAnswer:
             return Submitted(JobId(job_id), created_ms)
         case ["already_run"]:
             return AlreadyRun()
-        case ["not_due"]:
+        case ["not_due"] | ["paused"]:
             return NotDue()
         case ["full", int(waiting)]:
             return Full(waiting)

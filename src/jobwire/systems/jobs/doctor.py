@@ -16,6 +16,7 @@ from jobwire.systems.jobs.depth import depth
 from jobwire.systems.jobs.queue_admin import QueueAdmin
 from jobwire.systems.jobs.registry import WorkerRegistry
 from jobwire.systems.jobs.settings import StreamsSettings
+from jobwire.text import plural
 from jobwire.valkey import Config, Connection, ValkeyError
 
 _MAX_FINDINGS = 10
@@ -53,14 +54,20 @@ async def _findings(connection: Connection, settings: StreamsSettings) -> list[F
     found: list[Finding] = []
     for queue in now.queues:
         if queue.name in paused:
-            why = f"{queue.waiting} jobs wait until it is resumed"
+            why = f"{plural(queue.waiting, 'job')} waiting until it is resumed"
             fix = f"jobwire queue resume {queue.name} --wire streams"
             found.append(Finding(f"queue {queue.name}", "note", "it is paused", why, fix))
         elif queue.waiting and not foreign and not any(queue.name in w.queues for w in workers):
-            what = f"{queue.waiting} jobs wait, and no live worker reads it"
+            what = f"{plural(queue.waiting, 'job')} waiting, and no live worker reads it"
             fix = "start a worker of its App; for `default`, also set worker.default_queue"
-            why = "they wait until a worker does"
+            why = "nothing starts until a worker does"
             found.append(Finding(f"queue {queue.name}", "note", what, why, fix))
+    for task, queues in (await registry.task_queues()).items():
+        if len(queues) > 1:
+            what = f"live in {len(queues)} queues: {', '.join(queues)}"
+            why = f"new jobs wait in {queues[0]}, the queue of the worker that was started last"
+            fix = "give the App one name, or the handler one queue=, in every worker"
+            found.append(Finding(f"task {task}", "note", what, why, fix))
     return found or [
         Finding("job queues", "ok", f"{len(now.queues)}, all queues with jobs have a worker")
     ]

@@ -4,10 +4,11 @@ Every open page asks every two seconds, so this is read by one script. `depth`, 
 `registry` read the same one by one, and more of it, for requests that are rare.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from jobwire.systems.jobs.contract import StreamsKeys
+from jobwire.systems.jobs.depth import QueueDepth
 from jobwire.systems.jobs.registry import ConsumerRow, FleetSummary, WorkerRegistry
 from jobwire.systems.jobs.replies import collect, pairs
 from jobwire.systems.jobs.scripts import script
@@ -16,7 +17,16 @@ from jobwire.valkey import Connection
 
 _SCRIPT: Final = script("overview")
 _PER_QUEUE: Final = 4
-_PER_WORKER: Final = 4
+_PER_WORKER: Final = 5
+
+
+class QueueRow(NamedTuple):
+    """One queue now."""
+
+    depth: QueueDepth
+    paused: bool
+    workers: int
+    """Live workers that read it; foreign ones are counted for the default queue."""
 
 
 class JobsOverview(NamedTuple):
@@ -28,6 +38,7 @@ class JobsOverview(NamedTuple):
     oldest_waiting_ms: int | None
     paused: bool
     """Every queue that has waiting jobs is paused."""
+    queues: Sequence[QueueRow]
     fleet: FleetSummary
     minutes: Sequence[MinuteStats]
 
@@ -49,24 +60,39 @@ class OverviewReader:
             "tuple[int, int, list[int], list[str], list[str], int]", reply
         )
         minutes = await self._hour.completed(now_ms // 60_000, stored, pairs(counters))
-        waiting, ages_ms = queues[::_PER_QUEUE], queues[2::_PER_QUEUE]
-        paused = [flag for jobs, flag in zip(waiting, queues[3::_PER_QUEUE], strict=True) if jobs]
-        oldest_ms = max(ages_ms, default=-1)
+        consumers = _consumers(workers)
+        rows = _rows(names, queues, self._registry.readers(consumers))
+        with_jobs = [row for row in rows if row.depth.waiting]
+        ages_ms = (row.depth.oldest_waiting_ms for row in rows)
         return JobsOverview(
-            waiting=sum(waiting),
+            waiting=sum(row.depth.waiting for row in rows),
             delayed=delayed,
-            running=sum(queues[1::_PER_QUEUE]),
-            oldest_waiting_ms=None if oldest_ms < 0 else oldest_ms,
-            paused=bool(paused) and all(paused),
-            fleet=self._registry.summarized(now_ms, _consumers(workers)),
+            running=sum(row.depth.running for row in rows),
+            oldest_waiting_ms=max((age for age in ages_ms if age is not None), default=None),
+            paused=bool(with_jobs) and all(row.paused for row in with_jobs),
+            queues=rows,
+            fleet=self._registry.summarized(now_ms, consumers),
             minutes=minutes,
         )
 
 
+def _rows(names: Sequence[str], flat: Sequence[int], readers: Mapping[str, int]) -> list[QueueRow]:
+    return [
+        QueueRow(
+            QueueDepth(name, waiting, running, None if age_ms < 0 else age_ms),
+            bool(paused),
+            readers.get(name, 0),
+        )
+        for name, waiting, running, age_ms, paused in zip(
+            names, *(flat[at::_PER_QUEUE] for at in range(_PER_QUEUE)), strict=True
+        )
+    ]
+
+
 def _consumers(flat: Sequence[str]) -> list[ConsumerRow]:
     return [
-        ConsumerRow(name, int(idle_ms), seen, slots)
-        for name, idle_ms, seen, slots in zip(
+        ConsumerRow(name, int(idle_ms), seen, slots, queues)
+        for name, idle_ms, seen, slots, queues in zip(
             *(flat[at::_PER_WORKER] for at in range(_PER_WORKER)), strict=True
         )
     ]

@@ -6,6 +6,7 @@ while a live worker has it, and for 30 days after that (J-37).
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -77,6 +78,11 @@ class RegisteredTask(NamedTuple):
     live: bool
     queue: str
     """In which its jobs are enqueued."""
+    workers: int
+    """Live workers that have it."""
+    queues: tuple[str, ...]
+    """Those in which live workers have it; with several, a part of its jobs may wait in the one
+    that fewer workers read."""
 
 
 class _Registration(NamedTuple):
@@ -88,13 +94,14 @@ class _Registration(NamedTuple):
 
 
 class ConsumerRow(NamedTuple):
-    """A consumer of the default queue; `seen` and `slots` are the fields of its registration, empty
-    without one."""
+    """A consumer of the default queue; `seen`, `slots` and `queues` are the fields of its
+    registration, empty without one."""
 
     name: str
     idle_ms: int
     seen: str
     slots: str
+    queues: str = ""
 
 
 class FleetSummary(NamedTuple):
@@ -231,17 +238,27 @@ class WorkerRegistry:
             for name, found in registered.items()
         }
         remembered = await self._remembered()
+
+        def task(name: str, definition: TaskDefinition, queue: str) -> RegisteredTask:
+            found = registered.get(name, [])
+            return RegisteredTask(definition, bool(found), queue, len(found), tuple(_queues(found)))
+
         declared = [
-            RegisteredTask(_merged(live.get(name), task), name in live, DEFAULT_QUEUE)
-            for name, task in self._declared.items()
+            task(name, _merged(live.get(name), definition), DEFAULT_QUEUE)
+            for name, definition in self._declared.items()
         ]
         newest = {task: found[0] for task, found in registered.items()}
         known = {**remembered, **newest}
         others = sorted(known.keys() - self._declared.keys())
         return declared + [
-            RegisteredTask(live.get(name, known[name].definition), name in live, known[name].queue)
-            for name in others
+            task(name, live.get(name, known[name].definition), known[name].queue) for name in others
         ]
+
+    async def task_queues(self) -> dict[str, list[str]]:
+        """Each task of the live workers with the queues in which they have it, that of its newest
+        worker first. Several are a mistake: its jobs wait in the first only (J-53)."""
+        registered = await self._live_tasks(await self._consumers())
+        return {task: _queues(found) for task, found in registered.items()}
 
     async def queue_names(self) -> list[str]:
         """The names of all queues, the default one first."""
@@ -293,18 +310,26 @@ class WorkerRegistry:
 
     async def summary(self) -> "FleetSummary":
         """How many workers live, without their jobs."""
+        return self.summarized(*await self._consumer_rows())
+
+    async def read_by(self) -> Counter[str]:
+        """How many live workers read each queue, as `readers` counts them."""
+        return self.readers((await self._consumer_rows())[1])
+
+    async def _consumer_rows(self) -> tuple[int, list[ConsumerRow]]:
+        """The server's time, and the consumers of the default queue."""
         consumers = await self._consumers()
-        fields = (WorkerField.SEEN_TS, WorkerField.SLOTS)
+        fields = (WorkerField.SEEN_TS, WorkerField.SLOTS, WorkerField.QUEUES)
         time_call = self._connection.call("TIME")
         ours = self._worker_keys(consumers)
         calls = [self._connection.call("HMGET", key, *fields) for key in ours]
         time, *rows = await collect([time_call, *calls])
-        registered = iter(cast("list[tuple[str | None, str | None]]", rows))
+        registered = iter(cast("list[tuple[str | None, ...]]", rows))
         found: list[ConsumerRow] = []
         for name, idle_ms in consumers.items():
-            seen, slots = next(registered) if _is_ours(name) else (None, None)
-            found.append(ConsumerRow(name, idle_ms, seen or "", slots or ""))
-        return self.summarized(server_ms(time), found)
+            seen, slots, queues = next(registered) if _is_ours(name) else (None, None, None)
+            found.append(ConsumerRow(name, idle_ms, seen or "", slots or "", queues or ""))
+        return server_ms(time), found
 
     def summarized(self, now_ms: int, consumers: Iterable[ConsumerRow]) -> "FleetSummary":
         """The live ones of these consumers."""
@@ -319,6 +344,16 @@ class WorkerRegistry:
                 ages.append(max(0, now_ms - seen_ms))
                 slots.append(number(consumer.slots) or 0)
         return FleetSummary(len(ages), sum(slots), max(slots, default=0), min(ages, default=None))
+
+    def readers(self, consumers: Iterable[ConsumerRow]) -> Counter[str]:
+        """How many live workers read each queue. Foreign ones are found in the default queue."""
+        read: Counter[str] = Counter()
+        for consumer in consumers:
+            if _is_ours(consumer.name):
+                read.update(consumer.queues.split() if consumer.seen else ())
+            elif consumer.idle_ms < self._foreign_ms:
+                read[DEFAULT_QUEUE] += 1
+        return read
 
     async def _consumers(self) -> dict[str, int]:
         """Of the default queue. Our workers are all in its group, whatever they read."""
@@ -369,6 +404,11 @@ def _now_s() -> float:
 
 def _is_ours(consumer: str) -> bool:
     return consumer.startswith(contract.CONSUMER_PREFIX)
+
+
+def _queues(registrations: Iterable[_Registration]) -> list[str]:
+    """Their queues, each once, in this order."""
+    return list(dict.fromkeys(each.queue for each in registrations))
 
 
 def _read_worker(name: str, idle_ms: int, now_ms: int, answer: Reply) -> RegisteredWorker:

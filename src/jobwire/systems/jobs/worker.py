@@ -2,15 +2,18 @@
 
 import contextlib
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from jobwire.handlers.llm import register
+from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import ServedQueue
 from jobwire.settings import Settings
 from jobwire.systems.jobs.app_queues import app_queues
 from jobwire.systems.jobs.cron_store import StreamsCronStore
 from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.registry import WorkerRegistry
 from jobwire.systems.jobs.system import jobs_settings
 from jobwire.systems.system import Background, WorkerContext, WorkerParts
 from jobwire.worker import App
@@ -30,6 +33,20 @@ def six_tasks(app: App, settings: Settings) -> Generator[Sequence[Background]]:
         yield [models.watch]
     finally:
         models.close()
+
+
+async def _warn_of_other_queues(registry: WorkerRegistry, by_task: Mapping[str, str]) -> None:
+    """Log the tasks of this worker that live workers have in another queue: their jobs wait in the
+    queue of the worker that was started last (J-53)."""
+    with contextlib.suppress(BackendUnavailable):
+        live = await registry.task_queues()
+        for task, queue in by_task.items():
+            if others := [other for other in live.get(task, ()) if other != queue]:
+                _log.warning(
+                    "task is live in several queues: task=%s queue=%s others=%s; new jobs wait in "
+                    "the queue of the newest worker",
+                    *(task, queue, ",".join(others)),
+                )
 
 
 def jobs_engines(context: WorkerContext) -> WorkerParts:
@@ -55,6 +72,9 @@ def jobs_engines(context: WorkerContext) -> WorkerParts:
     return WorkerParts(
         engines=[engine],
         served=served,
-        background=[scheduler.run],
+        background=[
+            scheduler.run,
+            partial(_warn_of_other_queues, WorkerRegistry(connection, jobs), found.by_task),
+        ],
         describe_process=engine.describe_process,
     )

@@ -12,6 +12,7 @@ from jobwire.systems.queues.contract import State
 from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.metrics import QueueFigures, measure
 from jobwire.systems.queues.scripts import SCRIPTS
+from jobwire.text import plural
 from jobwire.valkey import Config, ConfigError, Connection, HealthChecker, ValkeyError
 
 _OLDEST_VERSION: Final = (7, 0)
@@ -64,7 +65,10 @@ async def _queues(connection: Connection, prefix: str, names: tuple[str, ...]) -
         for finding in _judge(queue, found, None if workers is None else workers[queue])
     ]
     jobs = sum(sum(found.jobs.values()) for found in figures.values())
-    return [Finding("queues", "ok", f"{len(figures)} queues with {jobs} jobs"), *_cut(judged)]
+    return [
+        Finding("queues", "ok", f"{plural(len(figures), 'queue')} with {plural(jobs, 'job')}"),
+        *_cut(judged),
+    ]
 
 
 def _judge(queue: str, found: QueueFigures, workers: int | None) -> Iterator[Finding]:
@@ -72,12 +76,12 @@ def _judge(queue: str, found: QueueFigures, workers: int | None) -> Iterator[Fin
     waiting = found.jobs[State.WAITING] + found.jobs[State.PRIORITIZED]
     if found.paused:
         fix = "resume it when it may run again"
-        yield Finding("paused queue", "note", f"{queue}: {waiting} jobs wait", fix=fix)
+        yield Finding("paused queue", "note", f"{queue}: {plural(waiting, 'job')} waiting", fix=fix)
     elif waiting and workers == 0:
         yield Finding(
             "queue workers",
             "note",
-            f"{queue}: {waiting} jobs wait and no worker is announced",
+            f"{queue}: {plural(waiting, 'job')} waiting, and no worker is announced",
             "workers with queues.announce = false are not seen",
             "start a worker that serves the queue",
         )
@@ -85,7 +89,7 @@ def _judge(queue: str, found: QueueFigures, workers: int | None) -> Iterator[Fin
         yield Finding(
             "stalled jobs",
             "note",
-            f"{queue}: {found.stalled} active jobs have no lock",
+            f"{queue}: {plural(found.stalled, 'active job')} without a lock",
             "their workers died or block for longer than the lock time",
             "a worker requeues them at its next checks; see queues.lock and its log",
         )

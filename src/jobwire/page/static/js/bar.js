@@ -20,7 +20,7 @@ export function filterField(screen, label, placeholder) {
 }
 
 export const wireSwitch = (current) =>
-  serves("jobs") && serves("queues")
+  serves("jobs")
     ? html`<nav class="seg" aria-label="Wire">
         <a href="#/jobs" aria-current=${current === "streams" ? "true" : nothing}>Jobs</a
         ><a href=${link(["jobs"], { wire: "bullmq" })} aria-current=${current === "bullmq" ? "true" : nothing}>Queues</a></nav>`

@@ -21,7 +21,7 @@ export function eventData({ data, exact = data }) {
   return text === "{}" ? nothing : html`<code class="soft">${dotted(text)}</code>`;
 }
 
-// A subclass has: path, tabNames (the first one is shown by default), ended, readJob(), newFollower(),
+// A subclass has: path, tabNames (the first one is shown by default), ended, failed, readJob(), newFollower(),
 // took(event), isGone(problem), shape() and life() for the lifeline, and the views of its parts.
 export class JobScreen {
   job = null;
@@ -35,8 +35,19 @@ export class JobScreen {
 
   changed(route) {
     const tab = route.query.get("tab");
-    this.tab = this.tabNames.includes(tab) ? tab : this.tabNames[0];
+    this.chosen = this.tabNames.includes(tab) ? tab : "";
     this.stale = true;
+  }
+
+  // The tab of the URL. Without one a failed job opens on its error; one that fails while it is watched
+  // stays on its events.
+  get tab() {
+    return this.chosen || this.firstTab;
+  }
+  get firstTab() {
+    if (!this.job) return this.tabNames[0];
+    this.opened ??= this.failed ? "result" : this.tabNames[0];
+    return this.opened;
   }
 
   async poll(rare) {
@@ -105,7 +116,7 @@ export class JobScreen {
 
   // [[id, label, small text], …]; false entries are left out.
   tabsView = (entries) => html`<nav class="tabs jobtabs" aria-label="Job">${entries.filter(Boolean).map(
-    ([id, label, note]) => html`<a href=${this.href({ tab: id === this.tabNames[0] ? "" : id })} aria-current=${id === this.tab ? "true" : nothing}>${label}${note ? html`<span class="n">${note}</span>` : nothing}</a>`,
+    ([id, label, note]) => html`<a href=${this.href({ tab: id === this.firstTab ? "" : id })} aria-current=${id === this.tab ? "true" : nothing}>${label}${note ? html`<span class="n">${note}</span>` : nothing}</a>`,
   )}</nav>`;
 
   jsonView = (value, label = `${sizeOf(value)}. Numbers are shown digit for digit.`) => jsonPart(({ jsonTab }) => jsonTab(this, value, label));
@@ -143,7 +154,7 @@ export class JobScreen {
     const life = lifeOf(shape, this.life());
     const { noWorker } = this;
     return html`${this.head()}${refusalView(this.refusal)}${this.notices()}
-      <div class="job"><div>${lifeline(shape, life, { noWorker, heard: this.follower?.state === "ended" })}${attemptsView(shape, life)}
+      <div class="job"><div>${lifeline(shape, life, { noWorker })}${attemptsView(shape, life)}
         ${this.tabsView(this.tabs())}${this.tab === "wire" ? wirePart(({ wireView }) => wireView(this.wire, this.wireAt)) : this.tabView()}</div>${this.factsView(this.facts(shape))}</div>`;
   }
 }

@@ -1,4 +1,4 @@
-// A job's life from its events: five dots with real durations, and one bar for each attempt.
+// A job's life from its events: four dots with real durations, and one bar for each attempt.
 import { html, svg, nothing, icon, state, time } from "./ui.js";
 import { duration, now, shortWorker } from "./format.js";
 
@@ -35,7 +35,7 @@ export function lifeOf(job, events) {
 const dot = (cls, shape, tone, title, when, text) => html`<li class=${cls}><svg class=${tone} aria-hidden="true"><use href="#${shape}"></use></svg>
   <b>${title}</b><span class="when">${when}</span>${text ? html`<i>${text}</i>` : nothing}</li>`;
 
-export function lifeline(job, life, { noWorker, heard }) {
+export function lifeline(job, life, { noWorker }) {
   const at = (ts) => time(ts, { ms: true });
   const wait = now() - life.submitted;
   const over = life.settled !== null || ENDS.includes(job.status);
@@ -46,19 +46,16 @@ export function lifeline(job, life, { noWorker, heard }) {
       ? dot("", "done", "done", "Submitted", at(life.submitted), `waited ${duration(life.leased - life.submitted)}`)
       : dot(over ? "todo" : noWorker ? "stuck" : "now", "done", "done", "Submitted", at(life.submitted), over ? "" : `waiting ${duration(wait)}`);
   const leased = life.leased
-    ? dot("", "done", "done", "Leased", at(life.leased), life.attempts.length > 1 ? `${life.attempts.length} attempts` : shortWorker(job.worker) ? "1 attempt" : "")
-    : dot("todo", "waiting", "muted", "Leased", over ? "never" : noWorker ? "no worker takes it" : "not yet", "");
+    ? dot("", "done", "done", "Started", at(life.leased), life.attempts.length > 1 ? `${life.attempts.length} attempts` : shortWorker(job.worker) ? "1 attempt" : "")
+    : dot("todo", "waiting", "muted", "Started", over ? "never" : noWorker ? "no worker" : "not yet", "");
   const running = !over && job.status === "running";
   const ran = life.leased ? duration((over ? end : now()) - life.leased) : "";
   const reported = life.report
-    ? dot(running ? "now" : over ? "" : "todo", running ? "running" : "done", running ? "running pulse" : "done", running ? "Reporting" : "Reported", at(life.report), running ? `${ran} so far` : over ? ran : "")
-    : dot(running ? "now" : over && life.leased ? "" : "todo", running ? "running" : over && life.leased ? "canceled" : "waiting", running ? "running pulse" : "muted", running ? "Running" : "Reported", running ? "no report yet" : over && life.leased ? "nothing" : "not yet", running ? `${ran} so far` : over ? ran : "");
+    ? dot(running ? "now" : over ? "" : "todo", running ? "running" : "done", running ? "running pulse" : "done", over ? "Reported" : "Reporting", at(life.report), running ? `${ran} so far` : over ? ran : "")
+    : dot(running ? "now" : over && life.leased ? "" : "todo", running ? "running" : over && life.leased ? "canceled" : "waiting", running ? "running pulse" : "muted", over ? "Reported" : "Reporting", running ? "no report yet" : over && life.leased ? "nothing" : "not yet", running ? `${ran} so far` : over ? ran : "");
   const shape = SHAPE[job.status] ?? "waiting";
-  const settled = over
-    ? dot(heard ? "" : "todo", shape, shape, "Settled", at(end), "")
-    : dot("todo", "waiting", "muted", "Settled", "not yet", "");
-  const delivered = heard && over ? dot("", "done", "done", "Delivered", "to this page", "") : dot("todo", "waiting", "muted", "Delivered", over ? "" : "this page follows", "");
-  return html`<ol class="life" aria-label="Lifeline">${first}${leased}${reported}${settled}${delivered}</ol>`;
+  const settled = over ? dot("", shape, shape, "Ended", at(end), "") : dot("todo", "waiting", "muted", "Ended", "not yet", "");
+  return html`<ol class="life" aria-label="Lifeline">${first}${leased}${reported}${settled}</ol>`;
 }
 
 const MARKS = 3;

@@ -84,7 +84,10 @@ function taskLine() {
   const row = app.overview?.systems.find((each) => each.system === "jobs");
   if (!task()) return nothing;
   if (!task().live) return health("warn", "No live worker has it: the job waits for one.");
-  return health("ok", `${plural(row?.workers ?? 0, "worker")}, ${row?.running ?? 0} of ${row?.slots ?? 0} slots in use`);
+  const { workers, queue } = task();
+  const queued = row?.queues?.find((each) => each.name === queue);
+  if (queued?.paused) return health("pause", `The queue ${queue} is paused: the job waits.`);
+  return health("ok", workers ? `${plural(workers, "worker")} ${workers === 1 ? "has" : "have"} it, queue ${queue}` : "A worker of another program may have it.");
 }
 
 function view() {

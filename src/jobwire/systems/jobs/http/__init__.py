@@ -10,7 +10,8 @@ The operations, their types and their problems are in `api/jobs.py`, `api/fleet.
     job_management      list, cancel, retry
     event_routes        live events
     queues              list, pause, resume, purge queues
-    fleet               tasks, cron entries, the load
+    crons               list, run, pause, resume cron entries
+    fleet               tasks, the load
     operator_view       this system in /v1/overview and the other routes of all systems
     wire                the keys of a job, as they are on the server
     openai              OpenAI-compatible routes in front of the tasks `chat` and `embed`
@@ -34,6 +35,7 @@ from jobwire.gateway.submissions import SubmissionLimits
 from jobwire.job.messages import TaskDefinition
 from jobwire.systems.jobs.follow import Follower
 from jobwire.systems.jobs.http import fleet, wire
+from jobwire.systems.jobs.http.crons import CronRoutes
 from jobwire.systems.jobs.http.event_routes import EventRoutes
 from jobwire.systems.jobs.http.job_management import JobManagement
 from jobwire.systems.jobs.http.jobs import JobRoutes
@@ -85,6 +87,7 @@ def feature(
         admin,
         several_tenants=gateway.several_tenants,
     )
+    crons = CronRoutes(connection, queue.keys, jobs, several_tenants=gateway.several_tenants)
     streams.at_stop(follower.release_waiters)
     return Feature(
         name="jobs",
@@ -93,6 +96,7 @@ def feature(
             *JobManagement(queue, jobs).routes(),
             *EventRoutes(queue, follower, streams).routes(),
             *queues.routes(),
+            *crons.routes(),
             *fleet.routes(registry, connection, queue.keys),
             wire.route(connection, queue.keys),
             *OpenAiRoutes(jobs, queue, registry, follower, streams).routes(),

@@ -1,4 +1,4 @@
-"""Tasks, cron entries and the load over HTTP (J-10, G-28), and what workers miss (J-51)."""
+"""Tasks and the load over HTTP (J-10, G-28), and what workers miss (J-51)."""
 
 from collections import Counter as Counted
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,6 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
 from jobwire.job.messages import MissingRequirement
 from jobwire.systems.jobs.contract import StreamsKeys
-from jobwire.systems.jobs.cron_list import cron_list
 from jobwire.systems.jobs.depth import depth
 from jobwire.systems.jobs.registry import WorkerRegistry
 from jobwire.valkey import Connection
@@ -27,13 +26,18 @@ def routes(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) 
 
     async def list_tasks(_request: HttpRequest) -> api.Tasks:
         listed = [
-            api.TaskInfo(info.name, live, queue, _raw(info.schema_json), _raw(info.example_json))
-            for info, live, queue in await registry.tasks()
+            api.TaskInfo(
+                name=info.name,
+                live=live,
+                queue=queue,
+                workers=workers,
+                queues=list(queues),
+                schema=_raw(info.schema_json),
+                example=_raw(info.example_json),
+            )
+            for info, live, queue, workers, queues in await registry.tasks()
         ]
         return api.Tasks(listed)
-
-    async def list_crons(_request: HttpRequest) -> api.Crons:
-        return api.Crons([api.CronInfo(*each) for each in await cron_list(connection, keys)])
 
     async def read_scale(_request: HttpRequest, query: api.ScaleFilter) -> api.Scale:
         found = await depth(connection, keys, await registry.queue_names())
@@ -49,7 +53,6 @@ def routes(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) 
 
     return [
         serve(api.TASKS, list_tasks),
-        serve(api.CRONS, list_crons),
         serve(api.SCALE, read_scale),
     ]
 

@@ -15,6 +15,7 @@ from jobwire.api.fleet import (
     WorkerInfo,
     WorkerSlot,
 )
+from jobwire.api.job_queues import JobQueueInfo
 from jobwire.api.overview import FailureInfo, FoundJob
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.minute_counts import MinuteCounts, SystemStats
@@ -27,7 +28,7 @@ from jobwire.systems.jobs.contract import Counter, Status
 from jobwire.systems.jobs.depth import Depth, depth
 from jobwire.systems.jobs.failures import failures
 from jobwire.systems.jobs.http import request_parser
-from jobwire.systems.jobs.overview import JobsOverview, OverviewReader
+from jobwire.systems.jobs.overview import JobsOverview, OverviewReader, QueueRow
 from jobwire.systems.jobs.queue import Selection, StreamsQueue
 from jobwire.systems.jobs.registry import RegisteredWorker, RunningJob, WorkerRegistry
 from jobwire.systems.jobs.stats import LastHour, MinuteStats
@@ -36,6 +37,8 @@ from jobwire.valkey import Connection
 SYSTEM: Final = "jobs"
 WIRE: Final = "streams"
 _FOUND: Final = 20
+_MAX_QUEUES: Final = 50
+"""Of one row."""
 _NAMES_FRESH_S: Final = 5.0
 """How old the names of the queues of an overview may be."""
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -71,8 +74,9 @@ class StreamsView:
             slots=now.fleet.slots,
             heartbeat_age_ms=now.fleet.heartbeat_age_ms,
             paused=now.paused,
+            queues=[_queue(queue) for queue in _most_urgent(now.queues)],
         )
-        return RowPart([row])
+        return RowPart([row], max(0, len(now.queues) - _MAX_QUEUES))
 
     def _totals(self, ended: Sequence[MinuteStats]) -> HourTotals:
         """Those of the minutes that have ended: the same objects until the next one ends."""
@@ -140,6 +144,31 @@ class StreamsView:
             if record is not None and request_parser.may_see(request, record.tenant):
                 found.append(record)
         return found
+
+
+def _most_urgent(queues: Sequence[QueueRow]) -> Sequence[QueueRow]:
+    """As many as a row has, in their order: those without a worker before those with jobs."""
+
+    def urgency(at: int) -> tuple[bool, int]:
+        found, paused, workers = queues[at]
+        return bool(found.waiting and not workers and not paused), found.waiting + found.running
+
+    if len(queues) <= _MAX_QUEUES:
+        return queues
+    chosen = sorted(range(len(queues)), key=urgency, reverse=True)[:_MAX_QUEUES]
+    return [queues[at] for at in sorted(chosen)]
+
+
+def _queue(row: QueueRow) -> JobQueueInfo:
+    found = row.depth
+    return JobQueueInfo(
+        name=found.name,
+        paused=row.paused,
+        waiting=found.waiting,
+        running=found.running,
+        oldest_waiting_ms=found.oldest_waiting_ms,
+        workers=row.workers,
+    )
 
 
 def _now(now: Depth | JobsOverview) -> Now:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from jobwire.api import job_queues as api
-from jobwire.api.problems import FORBIDDEN
 from jobwire.gateway import tenants
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
@@ -17,6 +16,7 @@ from jobwire.gateway.route import Route, serve
 from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, QUEUE_NAME, StreamsKeys
 from jobwire.systems.jobs.depth import depth
+from jobwire.systems.jobs.http import request_parser
 from jobwire.systems.jobs.queue_admin import QueueAdmin
 from jobwire.systems.jobs.registry import WorkerRegistry
 from jobwire.valkey import Connection
@@ -52,7 +52,7 @@ class QueueRoutes:
         names = await self._registry.queue_names()
         paused = await self._admin.paused()
         now = await depth(self._connection, self._keys, names)
-        workers = [worker for worker in await self._registry.workers() if worker.ours]
+        readers = await self._registry.read_by()
         listed = [
             api.JobQueueInfo(
                 name=queue.name,
@@ -60,7 +60,7 @@ class QueueRoutes:
                 waiting=queue.waiting,
                 running=queue.running,
                 oldest_waiting_ms=queue.oldest_waiting_ms,
-                workers=sum(queue.name in worker.queues for worker in workers),
+                workers=readers[queue.name],
             )
             for queue in now.queues
         ]
@@ -90,9 +90,8 @@ class QueueRoutes:
         return not self._several_tenants or request.principal.tenant == ALL_TENANTS
 
     def _check_all_tenants(self, request: HttpRequest) -> None:
-        if not self._is_for_all(request):
-            detail = "a queue is shared by all tenants: only a key of the tenant '*' may pause it"
-            raise Problem(FORBIDDEN, detail)
+        if self._several_tenants:
+            request_parser.check_all_tenants(request, "a queue", "pause")
 
 
 def _is_name(queue: str) -> bool:

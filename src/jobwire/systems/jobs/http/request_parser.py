@@ -12,11 +12,12 @@ from typing import Annotated, Final
 import msgspec
 
 from jobwire.api import jobs as api
-from jobwire.api.problems import INVALID_JSON
+from jobwire.api.problems import FORBIDDEN, INVALID_JSON
 from jobwire.gateway import tenants
 from jobwire.gateway.problems import Problem, invalid
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import read_body
+from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import JobId, JobRequest
 from jobwire.systems.jobs.payload import check_payload, read_strictly
@@ -46,6 +47,13 @@ _REFUSED: Final = {kind.code: kind for kind in (api.INVALID_PAYLOAD, api.PAYLOAD
 def tenant(request: HttpRequest) -> str:
     """The tenant of jobs that the caller submits, as on the wire."""
     return _on_wire(tenants.own_tenant(request))
+
+
+def check_all_tenants(request: HttpRequest, what: str, verb: str) -> None:
+    """Refuse a key of one tenant."""
+    if request.principal.tenant != ALL_TENANTS:
+        detail = f"{what} is shared by all tenants: only a key of the tenant '*' may {verb} it"
+        raise Problem(FORBIDDEN, detail)
 
 
 def may_see(request: HttpRequest, owner: str) -> bool:

@@ -4,7 +4,7 @@
 -- The due time is stored in the same step that creates the job, for longer than any job
 -- lives: a worker that was suspended for days between enroll and cron creates no second one.
 --
--- Also touches, below the queue's prefix: jobs:cron:<name>, and all that submit touches
+-- Also touches, below the queue's prefix: jobs:cron:<name>, jobs:cron-paused, and all that submit touches
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -15,6 +15,7 @@
 --   submitted     the job is created; then its id, and the time
 --   already_run   this due time or a later one has run, or the schedule is not enrolled
 --   not_due       by the server's clock it is not due yet
+--   paused        the entry is paused; its due times pass without a job
 --   full          too many jobs wait; then how many
 -- CLAUSES J-9 J-52
 -- INCLUDE keys create
@@ -26,6 +27,7 @@ if tonumber(due_ms) > now_ms then return {'not_due'} end
 
 local last_due = string.match(redis.call('HGET', cron_key(name), entry) or '', '^(%d+) ')
 if not last_due or tonumber(last_due) >= tonumber(due_ms) then return {'already_run'} end
+if redis.call('SISMEMBER', paused_crons_key, name) == 1 then return {'paused'} end
 
 local waiting = redis.call('XLEN', queue) + redis.call('ZCARD', delayed_key)
 if waiting >= tonumber(max_queue) then return {'full', waiting} end

@@ -6,17 +6,17 @@
 -- schedule has its own state; one that no worker has enrolled for gone_ms is removed. A last due time
 -- in the future ran before the server's clock was set back: the schedule goes on from now.
 --
--- Also touches, below the queue's prefix: jobs:cron:<name>, jobs:crons
+-- Also touches, below the queue's prefix: jobs:cron:<name>, jobs:cron-job:<name>, jobs:crons
 --
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   name, entry, lifetime_s, gone_ms, ahead_ms
+--   name, entry, lifetime_s, gone_ms, ahead_ms, job
 -- RETURNS
 --   enrolled   then the last due time, and the server's time, in ms
 -- CLAUSES J-52
 -- INCLUDE keys
-local name, entry, lifetime_s, gone_ms, ahead_ms = unpack(ARGV)
+local name, entry, lifetime_s, gone_ms, ahead_ms, job = unpack(ARGV)
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 
@@ -32,6 +32,7 @@ for at = 1, #schedules, 2 do
 end
 redis.call('HSET', cron_key(name), entry, last_due .. ' ' .. now)
 redis.call('EXPIRE', cron_key(name), lifetime_s)
+if job ~= '' then redis.call('SET', cron_job_key(name), job, 'EX', lifetime_s) end
 redis.call('ZADD', crons_key, now, name)
 redis.call('ZREMRANGEBYSCORE', crons_key, '-inf', now - lifetime_s * 1000)
 redis.call('EXPIRE', crons_key, lifetime_s)

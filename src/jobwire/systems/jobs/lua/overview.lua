@@ -17,7 +17,7 @@
 --   queues    a flat list, for each queue: waiting and running jobs, the age of the oldest waiting job
 --             in ms or -1, 1 if the queue is paused
 --   workers   a flat list, for each consumer of the default queue: its name, milliseconds since its
---             last call, and its fields seen_ts and slots, empty where it has none
+--             last call, and its fields seen_ts, slots and queues, empty where it has none
 --   counters  of the current minute: field, value
 --   stored    of the `minutes` before, those that have counters
 -- CLAUSES O-11 J-53
@@ -51,10 +51,9 @@ end
 select_queue('default')
 for _, row in ipairs(rows_of(redis.pcall('XINFO', 'CONSUMERS', queue, 'workers'))) do
   local found = fields_of(row)
-  local known = rows_of(redis.pcall('HMGET', worker_key(found.name), 'seen_ts', 'slots'))
-  for _, text in ipairs({found.name, tostring(found.idle), known[1] or '', known[2] or ''}) do
-    workers[#workers + 1] = text
-  end
+  local known = rows_of(redis.pcall('HMGET', worker_key(found.name), 'seen_ts', 'slots', 'queues'))
+  for _, text in ipairs({found.name, tostring(found.idle)}) do workers[#workers + 1] = text end
+  for at = 1, 3 do workers[#workers + 1] = known[at] or '' end
 end
 
 local before = {}

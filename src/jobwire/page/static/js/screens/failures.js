@@ -12,18 +12,21 @@ import { getQueueJob, listJobs } from "../queues.js";
 import { placeOf, unavailableView } from "../fleet.js";
 
 const PAGES = 10;
+const TEXTS = 10; // kinds whose sample is read
 const RUNS_AGAIN = new Set(["jobs", "queues"]);
 const keyOf = (kind) => [kind.system, kind.name, kind.task, kind.code, kind.message].join("\n");
 
 // As the server groups them: the first line without ids and long numbers.
 const UUID = /[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+-[0-9a-f]+/gi;
 const firstLine = (message) => String(message ?? "").split(/[\r\n]/)[0].slice(0, 200).replace(UUID, "…").replace(/[0-9a-f]{8,}/gi, "…").replace(/\d{5,}/g, "…");
+// The exception of a job, if the reader may see it.
+const raised = ({ exception_type: type, exception_message: text }) => (type ? `${type}${text ? `: ${text}` : ""}` : "");
 // The sample of a kind in the words of its system: what failed, in which way, and where it ran.
 const SAMPLES = {
   jobs: async (kind) => {
     const job = await getJob(kind.sample_job_id);
     const error = job.error ?? {};
-    return { code: error.code ?? "error", message: error.message ?? job.error, trace: job.traceback, attempt: job.attempt, worker: job.worker, ts: job.updated_ts };
+    return { code: error.code ?? "error", message: raised(job) || (error.message ?? job.error), trace: job.traceback, attempt: job.attempt, worker: job.worker, ts: job.updated_ts };
   },
   queues: async (kind) => {
     const job = await getQueueJob(kind.name, kind.sample_job_id);
@@ -50,6 +53,7 @@ const fits = (job, kind) => (job.error?.code ?? "") === kind.code && (kind.messa
 
 class Failures {
   body = null;
+  texts = {}; // of the exceptions
   open = "";
   sample = null;
   busy = "";
@@ -71,6 +75,14 @@ class Failures {
     const { hours } = this;
     const body = await get("/v1/failures", { hours });
     if (hours === this.hours) this.body = body;
+    await this.readTexts(body.failures);
+  }
+
+  // A handler's exception is no part of the public message: that of the sample is shown.
+  async readTexts(kinds) {
+    const unread = kinds.filter((kind) => kind.system === "jobs" && kind.code === "handler_error" && this.texts[keyOf(kind)]?.id !== kind.sample_job_id).slice(0, TEXTS);
+    const jobs = await Promise.all(unread.map((kind) => getJob(kind.sample_job_id).catch(() => null)));
+    unread.forEach((kind, i) => (this.texts[keyOf(kind)] = { id: kind.sample_job_id, text: jobs[i] ? raised(jobs[i]) : "" }));
   }
 
   async toggle(kind) {
@@ -156,6 +168,7 @@ ${sample.code ?? "error"}: ${sample.message}${sample.trace ? html`
         event.preventDefault();
         this.toggle(kind);
       }}>${kind.code || "error"}</a>${RUNS_AGAIN.has(kind.system) ? html`<span class="muted small">${kind.system === "queues" ? `queue ${kind.name}` : kind.name} ·</span>` : nothing}<a class="link small" href=${placeOf(kind, { state: "failed", task: kind.system === "jobs" ? kind.task : "" })}>${kind.task || "several tasks"}</a></div>
+        ${this.texts[keyOf(kind)]?.text ? html`<div class="mono small">${this.texts[keyOf(kind)].text}</div>` : nothing}
         <div class="soft small">${kind.message || (kind.count > 1 && kind.system === "jobs" ? "several messages" : "")}</div></div>
       <div class="spread">${bars(kind.by_hour.map(() => 0), kind.by_hour, { width: 208, height: 26, label: `by hour: ${kind.by_hour.join(", ")}` })}
         <div class="row tiny muted between"><span>${from}</span><span>now</span></div></div>

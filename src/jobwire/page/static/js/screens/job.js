@@ -10,7 +10,7 @@ import { JobScreen, eventData, jsonPart, sizeOf } from "../jobview.js";
 import { go, jobLink } from "../router.js";
 import { pollNow } from "../poll.js";
 import { eventName } from "../lifeline.js";
-import { takenBy } from "../fleet.js";
+import { isUnread, unread } from "../fleet.js";
 
 // Tokens that follow each other become one row with their text.
 function folded(events) {
@@ -28,6 +28,9 @@ function folded(events) {
 
 class StreamJob extends JobScreen {
   tabNames = ["events", "payload", "result", "wire"];
+  get failed() {
+    return this.job.status === "error";
+  }
 
   constructor(route) {
     super();
@@ -131,7 +134,9 @@ class StreamJob extends JobScreen {
     if (job.status === "done") return this.jsonView(job.result);
     if (!this.ended) return this.noResult(job);
     const { code, message, ...more } = typeof job.error === "object" && job.error ? job.error : { message: String(job.error) };
+    const raised = job.exception_type ? `${job.exception_type}: ${job.exception_message ?? ""}`.replace(/[: ]+$/, "") : "";
     return html`<div class="gap"><p><b class="bold mono ${stateOf(job)}">${code ?? "error"}</b> <span class="soft">${message}</span></p>
+      ${raised ? html`<p class="mono">${raised}</p>` : nothing}
       ${job.status === "error" ? html`<p class="muted small"><a class="link" href="#/failures">Others of this kind</a></p>` : nothing}</div>
       ${job.traceback ? jsonPart(({ stackView }) => stackView("Traceback", job.traceback)) : nothing}
       ${more.partial !== undefined ? this.jsonView(more.partial, "What it had done until then.") : nothing}`;
@@ -149,14 +154,22 @@ class StreamJob extends JobScreen {
   life = () => this.events;
 
   get noWorker() {
+    return !!this.queueRow && !this.queueRow.paused && this.queueRow.workers === 0;
+  }
+
+  // The queue in which the job waits; of a gateway without queues, the whole system.
+  get queueRow() {
     const row = app.overview?.systems.find((each) => each.system === "jobs");
-    return !!row && takenBy(row)[1] === "No worker";
+    return row?.queues?.find((each) => each.name === (this.job?.queue || "default")) ?? row;
   }
 
   notices() {
     const { job } = this;
-    if (!this.noWorker || job.status !== "queued" || job.due_ts) return nothing;
-    return html`<div class="notice">${icon("warn")}<div><b class="bold">No worker takes jobs.</b> Start one:<div>${command("jobwire worker")}</div></div></div>`;
+    if (job.status !== "queued" || job.due_ts) return nothing;
+    if (this.queueRow?.paused) return html`<div class="notice">${icon("pause")}<div><b class="bold">The queue ${job.queue} is paused.</b> The job waits until it is resumed.</div></div>`;
+    if (!this.noWorker) return nothing;
+    const title = isUnread(this.queueRow) ? unread(this.queueRow) : `queue ${this.queueRow.name}: no worker`;
+    return html`<div class="notice">${icon("warn")}<div><b class="bold">${title[0].toUpperCase() + title.slice(1)}.</b> Start one:<div>${command(this.queueRow.name === "default" ? "jobwire worker" : "jobwire worker module:app")}</div></div></div>`;
   }
 }
 

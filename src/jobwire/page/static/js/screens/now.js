@@ -5,15 +5,12 @@ import { app, announce, may, update } from "../store.js";
 import { get } from "../api.js";
 import { age, clock, count, duration, now, plural, zone } from "../format.js";
 import { jobLink, link } from "../router.js";
-import { placeOf, takenBy } from "../fleet.js";
+import { isUnread, placeOf, queueRows, takenBy, unread } from "../fleet.js";
 import { bars, dataTable } from "../charts.js";
 import { draw } from "../plot.js";
 
 const LEDGER = 10;
-const START = { queues: "jobwire worker module:app" };
-const SHOWN = { queues: "queue " };
-
-const nameOf = (row) => (SHOWN[row.system] ?? "") + row.name;
+const nameOf = (row) => (row.system === "queues" || (row.system === "jobs" && row.name !== "jobs") ? "queue " : "") + row.name;
 // One process may serve several rows: these are at least as many.
 const workersOf = (rows) => Math.max(0, ...rows.map((row) => row.workers ?? 0));
 const untouched = (rows) => !rows.some((row) => row.submitted || row.done || row.error || row.waiting || row.delayed || row.running);
@@ -26,13 +23,13 @@ function verdict({ systems: rows, unavailable }, stored) {
   const failed = sum(rows, "error");
   const tail = failed ? ` ${count(failed)} failed in the last hour.` : " Nothing failed in the last hour.";
   if (down) return { icon: "warn", tone: "failed", title: `${down.system}: no answer from its server.`, text: `${down.detail}. See Workers for the fix.` };
-  const paused = rows.find((row) => row.paused && row.waiting);
-  const dead = rows.find((row) => takenBy(row)[1] === "No worker");
+  const queues = queueRows(rows);
+  const paused = queues.find((row) => row.paused && row.waiting);
+  const [dead, ...dying] = queues.filter((row) => takenBy(row)[1] === "No worker").sort((a, b) => (b.oldest_waiting_ms ?? 0) - (a.oldest_waiting_ms ?? 0));
   if (dead) {
-    const oldest = dead.oldest_waiting_ms == null ? "" : `The oldest has waited ${duration(dead.oldest_waiting_ms)}. `;
-    const dying = rows.filter((row) => takenBy(row)[1] === "No worker").length;
-    const others = dying > 1 ? `${plural(dying - 1, "other row")} ${dying === 2 ? "has" : "have"} no worker either.` : paused ? `${nameOf(paused)} is paused.` : rows.length > 1 ? "Everything else is being taken." : "Start one:";
-    return { icon: "warn", tone: "warn", title: `${nameOf(dead)}: ${count(dead.waiting)} waiting, no worker is taking them.`, text: oldest + others, command: START[dead.system] ?? "jobwire worker" };
+    const others = dying.length ? `${dying.slice(0, 3).map((row) => (isUnread(row) ? unread(row) : `${nameOf(row)}: no worker`)).join("; ")}${dying.length > 3 ? `; and ${count(dying.length - 3)} more` : ""}.` : paused ? `${nameOf(paused)} is paused.` : queues.length > 1 ? "All other queues have a worker." : "Start one:";
+    const title = isUnread(dead) ? unread(dead) : `${nameOf(dead)}: no worker, ${count(dead.running)} running`;
+    return { icon: "warn", tone: "warn", title: `${title[0].toUpperCase()}${title.slice(1)}.`, text: others, command: dead.name === "default" ? "jobwire worker" : "jobwire worker module:app" };
   }
   const late = rows.find((row) => takenBy(row)[1] === "Behind");
   if (late) return { icon: "behind", tone: "warn", title: `${nameOf(late)} is behind: ${count(late.waiting)} waiting.`, text: `The oldest has waited ${duration(late.oldest_waiting_ms)}; all ${plural(late.slots, "slot")} are in use.${tail}` };
@@ -78,19 +75,26 @@ function figures(rows, kinds) {
   </dl>`;
 }
 
+const ownQueuesLink = link(["jobs"], { wire: "bullmq" });
+
 const systemRow = (row) => {
-  const [shape, text] = takenBy(row);
+  // A system with several queues is as well as the worst of them.
+  const worst = row.queues?.find((each) => takenBy(each)[1] === "No worker") ?? row;
+  const [shape, text] = takenBy(worst);
   const none = text === "No worker";
   return html`<tr @click=${openRow}>
-    <td class="cut"><a href=${placeOf(row)} class="bold">${row.name}</a> <span class="muted">${row.wire === row.name ? "" : row.wire}</span></td>
+    <td class="cut ${row.of ? "sub" : ""}"><a href=${row.of ? ownQueuesLink : placeOf(row)} class="bold">${row.name}</a> <span class="muted">${row.of || row.wire === row.name ? "" : row.wire}</span></td>
     <td>${health(shape, text)}</td>
-    <td class="right" data-label="Waiting">${number(row.waiting)}${row.delayed ? html` <span class="muted" title="not due yet">+${count(row.delayed)}</span>` : nothing}</td>
+    <td class="right" data-label="Waiting">${number(row.waiting)}${row.delayed ? html`<span class="muted"> and ${count(row.delayed)} delayed</span>` : nothing}</td>
     <td class="right ${none ? "warn bold" : ""}" data-label="Oldest">${duration(row.oldest_waiting_ms)}</td>
     <td class="right" data-label="Running">${row.workers === 0 ? html`<span class=${none ? "warn bold" : "muted"}>no slots</span>` : row.slots == null ? number(row.running) : html`${row.running} <span class="muted">/ ${row.slots}</span>`}</td>
-    <td class="right hide"><span class="row nowrap">${bars(row.ended_by_minute.slice(-30), row.failed_by_minute.slice(-30), { label: "ended jobs by minute, failed ones in red" })}<span class="grow right">${number(row.ended_by_minute.at(-2))}</span></span></td>
-    <td class="right" data-label="Failed">${row.error ? html`<span class="failed bold">${count(row.error)}</span>` : number(0)}</td>
-    <td class="right hide">${duration(row.duration_ms.p90)}</td></tr>`;
+    <td class="right hide">${row.ended_by_minute ? html`<span class="row nowrap">${bars(row.ended_by_minute.slice(-30), row.failed_by_minute.slice(-30), { label: "ended jobs by minute, failed ones in red" })}<span class="grow right">${number(row.ended_by_minute.at(-2))}</span></span>` : nothing}</td>
+    <td class="right" data-label="Failed">${row.error == null ? nothing : row.error ? html`<span class="failed bold">${count(row.error)}</span>` : number(0)}</td>
+    <td class="right hide">${duration(row.duration_ms?.p90)}</td></tr>`;
 };
+
+// Each system with its queues below it, if it has more than one.
+const withQueues = (rows) => rows.flatMap((row) => (row.queues?.length > 1 ? [row, ...queueRows([row]).map((queue) => ({ ...queue, of: row.name }))] : [row]));
 
 const ledgerRow = (job, fresh) => html`<tr class=${fresh ? "fresh" : ""} @click=${openRow}>
   <td>${state(stateOf(job))}</td><td class="task cut"><a href=${jobLink("streams", job.job_id)}>${job.task}</a></td>
@@ -155,8 +159,8 @@ class Now {
     const leftOut = app.overview.left_out ?? 0;
     return html`${verdictView(sentence, this)}${figures(rows, app.failed?.failures)}
       ${quiet ? nothing : html`<section><header><h2>Systems</h2></header>
-        <table class="hit systems"><thead><tr><th>System</th><th>Taken</th><th class="right">Waiting</th><th class="right">Oldest</th><th class="right">Running / slots</th><th>Ended per minute, 30 min</th><th class="right">Failed, 1 h</th><th class="right">Run p90</th></tr></thead>
-        <tbody>${repeat(rows, (row) => `${row.system} ${row.name}`, systemRow)}</tbody></table>
+        <table class="hit systems"><thead><tr><th>System</th><th>Health</th><th class="right">Waiting</th><th class="right">Oldest</th><th class="right">Running / slots</th><th>Ended per minute, 30 min</th><th class="right">Failed, 1 h</th><th class="right">Run p90</th></tr></thead>
+        <tbody>${repeat(withQueues(rows), (row) => `${row.system} ${row.name} ${row.of ?? ""}`, systemRow)}</tbody></table>
         ${leftOut ? html`<p class="muted small foot-note">${plural(leftOut, "further queue")} with fewer jobs. <a class="link" href=${link(["jobs"], { wire: "bullmq" })}>All queues</a></p>` : nothing}</section>
       <section><header><h2>Last hour</h2><span class="muted small">ended per minute, <span class="failed">failed</span></span></header>
         <div class="plot" id="hour" role="img" aria-label="Ended and failed jobs by minute, the table below has the numbers"></div>

@@ -34,6 +34,9 @@ function dataView(event) {
 
 class QueueJob extends JobScreen {
   tabNames = ["events", "data", "result", "logs", "flow", "wire"];
+  get failed() {
+    return this.job.state === "failed";
+  }
   queueInfo = null;
   logs = null;
   lines = null; // of the log, before it is opened

@@ -1,7 +1,7 @@
 // Queues: all queues that the reader may see, who takes their jobs, pause and resume.
 import { html, nothing, health, number, command, empty, openRow, refusalView, time } from "../ui.js";
 import { repeat } from "../../vendor/lit-html/directives/repeat.js";
-import { app, may } from "../store.js";
+import { app, may, serves } from "../store.js";
 import { get, post } from "../api.js";
 import { addSheet } from "../dialog.js";
 import { count, duration, plural } from "../format.js";
@@ -12,6 +12,7 @@ import { askPause } from "../queue_acts.js";
 import { WIRE, queueJobLink, queueLink, queuePath, stateView, waitingIn } from "../queues.js";
 
 const MOST = 200;
+const loadOwn = () => import("../own_queues.js");
 const MANY = 100; // queues: they are read less often
 
 // The health of a queue, as takenBy shows that of a system.
@@ -42,7 +43,8 @@ class Queues {
   async poll(rare) {
     if (!this.queues || this.queues.length <= MANY || rare || this.stale) {
       this.stale = false;
-      this.queues = (await get("/v1/queues")).queues.sort((a, b) => a.name.localeCompare(b.name));
+      if (serves("jobs")) await (this.own ??= (await loadOwn()).open(this)).poll();
+      this.queues = serves("queues") ? (await get("/v1/queues")).queues.sort((a, b) => a.name.localeCompare(b.name)) : [];
     }
     if (!this.q || (this.found && !rare)) return;
     const { q } = this;
@@ -119,8 +121,8 @@ class Queues {
     const paused = this.queues.filter((queue) => queue.paused).length;
     return html`<div class="bar">${filterField(this, "Filter queues and jobs by name or id", "Queue, job name or id")}
         ${wireSwitch(WIRE)}<span class="grow"></span><span class="muted small wide">${paused ? `${count(paused)} paused` : nothing}</span></div>
-      ${refusalView(this.refusal)}
-      ${shown.length ? this.table(shown) : this.nothing()}${this.foundView()}`;
+      ${refusalView(this.refusal)}${this.own?.view(q) ?? nothing}
+      ${shown.length ? html`${this.own ? html`<header class="part"><h2>Queues of BullMQ</h2></header>` : nothing}${this.table(shown)}` : this.own?.shows(q) ? nothing : this.nothing()}${this.foundView()}`;
   }
 }
 

@@ -12,6 +12,7 @@ const SQUARES = 48;
 const SILENT_MS = 30000;
 const QUEUES = 4;
 const ROWS = 100;
+const SPLIT = 5;
 
 const slots = (worker) => {
   if (!worker.slots) return worker.system === "jobs" || worker.system === "queues" ? html`<span class="muted wide">not known</span>` : nothing;
@@ -55,8 +56,12 @@ const STATES = { ready: ["ok", "Ready"], degraded: ["warn", "Degraded"], startin
 // A fix that is a command of the server is shown as one that can be copied.
 const fixView = (fix) => {
   const found = /^(CONFIG SET [^,;]+)/.exec(fix);
-  return found ? html`<div>${command(`valkey-cli ${found[1].trim()}`)}</div>` : html`<span class="soft">${fix}</span>`;
+  return found ? html`<div>${command(`jobwire valkey ${found[1].trim()}`)}</div>` : html`<span class="soft">${fix}</span>`;
 };
+
+// Its jobs wait in the queue of the worker that was started last; other queues of it get none.
+const splitView = ({ name, queue, queues }) => html`<div class="notice">${icon("warn")}<div><b class="bold">Task ${name} is live in ${queues.length} queues: ${queues.join(", ")}.</b>
+  New jobs wait in ${queue}, the queue of the worker that was started last. <span class="soft">Give the App one name, or the handler one queue=, in every worker.</span></div></div>`;
 
 // A part with what its server reports about itself; the worst of it is its state.
 function partRow(part, findings) {
@@ -79,13 +84,14 @@ class Workers {
   async poll(rare) {
     const admin = may("admin") || app.me?.scopes.includes("admin");
     const first = this.workers === null;
-    [this.workers, this.backends, this.settings] = await Promise.all([
+    [this.workers, this.backends, this.settings, this.split] = await Promise.all([
       get("/v1/workers").then((body) => {
         this.unavailable = body.unavailable;
         return body.workers;
       }).catch(none),
       admin && (first || rare) ? get("/v1/backends").catch(none) : this.backends,
       admin && first ? get("/v1/settings").then((body) => body.settings).catch(none) : this.settings,
+      first || rare ? get("/v1/tasks").then(({ tasks }) => tasks.filter((task) => task.queues.length > 1)).catch(none) : this.split,
     ]);
   }
 
@@ -119,7 +125,7 @@ class Workers {
 
   view() {
     if (this.workers === null) return nothing;
-    return html`${unavailableView(this.unavailable)}${this.table()}${this.health()}${this.settingsView()}`;
+    return html`${unavailableView(this.unavailable)}${(this.split ?? []).slice(0, SPLIT).map(splitView)}${this.table()}${this.health()}${this.settingsView()}`;
   }
 }
 

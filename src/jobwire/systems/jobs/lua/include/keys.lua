@@ -48,6 +48,8 @@ end
 local function worker_key(consumer) return prefix .. 'jobs:worker:' .. consumer end
 local function guard_key(task) return prefix .. 'jobs:guard:' .. task end
 local function cron_key(name) return prefix .. 'jobs:cron:' .. name end
+local function cron_job_key(name) return prefix .. 'jobs:cron-job:' .. name end
+local paused_crons_key = prefix .. 'jobs:cron-paused'
 local crons_key = prefix .. 'jobs:crons'
 local function stats_key(minute) return prefix .. string.format('jobs:stats:%.0f', minute) end
 local function failures_key(hour, tenant)

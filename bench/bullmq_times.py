@@ -17,7 +17,7 @@ import uvloop
 from jobwire import App, Context
 from jobwire.local.valkey import LocalValkey
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.options import JobOptions
+from jobwire.systems.queues.options import BullJobOptions
 from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
@@ -53,7 +53,7 @@ async def _delayed(url: str) -> None:
         for number in range(_DELAYED):
             delay_ms = 200 + number * _STEP_MS
             data = f'{{"due_ms":{time.time() * 1000 + delay_ms}}}'
-            await queue.submit("task", data, JobOptions(delay_ms=delay_ms))
+            await queue.submit("task", data, BullJobOptions(delay_ms=delay_ms))
         while len(late_ms) < _DELAYED:
             await asyncio.sleep(0.05)
         worker.stop()

@@ -13,8 +13,8 @@ import uvloop
 from bench.peers.clocks import Phase, latency, throughput
 from jobwire import App, Context
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.options import JobOptions
-from jobwire.systems.queues.queue import NewJob, QueueProducer
+from jobwire.systems.queues.options import BullJobOptions
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
@@ -67,7 +67,7 @@ async def main(
         numbers = iter(range(jobs))
         targets = cycle(queues[:spread])
         # If other jobs wait, the measured jobs are added at the head of the queue.
-        options = JobOptions(lifo=waiting > 0)
+        options = BullJobOptions(lifo=waiting > 0)
 
         async def submit() -> None:
             for number in numbers:
@@ -85,7 +85,7 @@ async def main(
 
 
 async def _fill(queue: QueueProducer, waiting: int) -> None:
-    batch = [NewJob("later", '{"n":0}')] * _BULK
+    batch = [NewBullJob("later", '{"n":0}')] * _BULK
     for _ in range(waiting // _BULK):
         await queue.submit_many(batch)
 

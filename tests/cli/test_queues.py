@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from jobwire.local import LocalValkey
-from jobwire.systems.queues.codec import Job
-from jobwire.systems.queues.contract import State
+from jobwire.systems.queues.codec import JobHash
+from jobwire.systems.queues.contract import BullState
 from jobwire.systems.queues.queue import Added, QueueProducer
 from jobwire.valkey import Connection
 from tests.cli.runner import Up, clean_env, jobwire
@@ -52,7 +52,7 @@ async def add(queue: QueueProducer, name: str) -> str:
     return answer.job_id
 
 
-async def reached(queue: QueueProducer, job_id: str, state: State) -> Job:
+async def reached(queue: QueueProducer, job_id: str, state: BullState) -> JobHash:
     async def is_there() -> Any:
         return await queue.state(job_id) is state
 
@@ -72,8 +72,10 @@ async def test_b11_a_worker_serves_the_queues_that_its_handlers_and_settings_nam
             QueueProducer(connection, "greetings"),
         )
         jobs = await add(films, "trailer"), await add(greetings, "greet")
-        assert (await reached(films, jobs[0], State.COMPLETED)).return_json == '"trailer on films"'
-        done = await reached(greetings, jobs[1], State.COMPLETED)
+        assert (
+            await reached(films, jobs[0], BullState.COMPLETED)
+        ).return_json == '"trailer on films"'
+        done = await reached(greetings, jobs[1], BullState.COMPLETED)
         assert done.return_json == '"greet on greetings"'
         with ServedJobs(valkey.url) as served:
             (registered,) = served.client.get("/v1/workers").json()["workers"]
@@ -93,10 +95,10 @@ async def test_b6_a_job_of_a_killed_worker_runs_again(
     times = {"JOBWIRE_QUEUES_LOCK": "1s", "JOBWIRE_QUEUES_STALLED_INTERVAL": "1s"}
     job_id = await add(queue, "hang-once")
     with worker(tmp_path, valkey.url, **times) as first:
-        await reached(queue, job_id, State.ACTIVE)
+        await reached(queue, job_id, BullState.ACTIVE)
         await asyncio.to_thread(first.kill)
     with worker(tmp_path, valkey.url, **times):
-        job = await reached(queue, job_id, State.COMPLETED)
+        job = await reached(queue, job_id, BullState.COMPLETED)
     assert (job.return_json, job.stalled, job.attempts_made) == ("2", 1, 1)
     rows: Any = await connection.call("XRANGE", queue.keys.events, "-", "+")
     events = [fields[1] for _, fields in rows if job_id in fields]
@@ -152,7 +154,7 @@ async def test_b13_up_makes_clips_that_the_bucket_serves(tmp_path: Path) -> None
                 bad = await queue.submit("video-generation", '{"videoId":"1"}')
                 assert isinstance(answer, Added)
                 assert isinstance(bad, Added)
-                job = await reached(queue, answer.job_id, State.COMPLETED)
+                job = await reached(queue, answer.job_id, BullState.COMPLETED)
                 assert (await queue.logs(answer.job_id)).lines == [
                     *("Generating scene 1", "Generating scene 2", "Uploading video", "Complete")
                 ]
@@ -163,7 +165,7 @@ async def test_b13_up_makes_clips_that_the_bucket_serves(tmp_path: Path) -> None
                 clip = await asyncio.to_thread(fetch, result["videoUrl"])
                 assert (clip.status_code, clip.headers["content-type"]) == (200, "video/webm")
                 assert clip.content.startswith(b"\x1a\x45\xdf\xa3"), "a Matroska file"
-                failed = await reached(queue, bad.job_id, State.FAILED)
+                failed = await reached(queue, bad.job_id, BullState.FAILED)
                 assert "userId" in failed.failed_reason
         line = 'jobwire_queue_jobs{queue="video-generation",state="completed"} 1.0'
 

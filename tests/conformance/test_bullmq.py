@@ -11,10 +11,9 @@ from jobwire.job.engine import Engine
 from jobwire.job.messages import CancelOutcome, JobId, JobRequest, SubmitAnswer, Submitted
 from jobwire.job.states import State
 from jobwire.systems.queues import contract
-from jobwire.systems.queues.contract import Event
-from jobwire.systems.queues.contract import State as BullState
+from jobwire.systems.queues.contract import BullState, EventName
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.options import JobOptions
+from jobwire.systems.queues.options import BullJobOptions
 from jobwire.systems.queues.queue import Added, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
@@ -42,7 +41,7 @@ class Producer:
         self._queue = queue
 
     async def submit(self, request: JobRequest) -> SubmitAnswer:
-        options = JobOptions(
+        options = BullJobOptions(
             job_id=request.job_id or "",
             delay_ms=round(request.delay_s * 1000),
             attempts=request.max_attempts or 0,
@@ -103,7 +102,7 @@ class BullLab:
 
     async def ends(self, job_id: str) -> int:
         names = [event["event"] for event in await self.events() if event.get("jobId") == job_id]
-        return sum(name in {Event.COMPLETED, Event.FAILED} for name in names)
+        return sum(name in {EventName.COMPLETED, EventName.FAILED} for name in names)
 
     async def events(self) -> list[dict[str, str]]:
         rows = await self.connection.call("XRANGE", self.keys.events, "-", "+")

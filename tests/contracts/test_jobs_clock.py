@@ -19,7 +19,7 @@ from jobwire.systems.jobs.cron_store import StreamsCronStore
 from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.systems.jobs.stats import LastHour
 from jobwire.valkey import Connection
-from jobwire.worker.scheduler import CronEntry, Scheduler
+from jobwire.worker.scheduler import CronEntry, CronScheduler
 from tests.fleet.cron_app import EverySecond
 from tests.support import clause, wait_until
 from tests.support.faketime import ServerClock, server_clock
@@ -59,7 +59,7 @@ async def jumped(raw: Raw, clock: ServerClock, offset_s: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running(program: Maintenance | Scheduler) -> AsyncGenerator[None]:
+async def running(program: Maintenance | CronScheduler) -> AsyncGenerator[None]:
     """Run it inside of the block."""
     task = asyncio.create_task(program.run())
     try:
@@ -183,7 +183,7 @@ async def test_j52_cron_continues_after_clock_jumps(
         wanted = raw.length(QUEUE) + 2
         await wait_until(lambda: raw.length(QUEUE) >= wanted, "two more runs")
 
-    async with running(Scheduler([entry], StreamsCronStore(connection))):
+    async with running(CronScheduler([entry], StreamsCronStore(connection))):
         await more()
         await jumped(raw, clock, 25 * HOUR_S)
         await more()

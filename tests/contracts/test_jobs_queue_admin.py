@@ -10,7 +10,7 @@ from jobwire.job.messages import Done
 from jobwire.local import LocalValkey
 from jobwire.systems.jobs.doctor import examine_queues
 from jobwire.systems.jobs.engine import StreamsEngine
-from jobwire.systems.jobs.queue_admin import QueueAdmin
+from jobwire.systems.jobs.queue_admin import JobQueueAdmin
 from jobwire.valkey import Config
 from jobwire.worker import Worker
 from tests.conformance.lab import TASK
@@ -30,7 +30,7 @@ def events(raw: Raw, job_id: str) -> list[str]:
 
 @clause("J-53")
 async def test_j53_no_job_of_a_paused_queue_is_started(lab: StreamsLab, raw: Raw) -> None:
-    admin = QueueAdmin(lab.connection, lab.settings)
+    admin = JobQueueAdmin(lab.connection, lab.settings)
     worker = await lab.worker(queues=("default", "media"))
     running = await lab.submit(queue="media")
     (leased,) = await worker.take(1)
@@ -55,7 +55,7 @@ async def test_j53_no_job_of_a_paused_queue_is_started(lab: StreamsLab, raw: Raw
 async def test_j53_an_entry_read_from_a_queue_that_is_paused_meanwhile_is_returned(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    admin = QueueAdmin(lab.connection, lab.settings)
+    admin = JobQueueAdmin(lab.connection, lab.settings)
     worker = await lab.worker(queues=("media",))
     waiting = asyncio.ensure_future(worker.wait(30, 2))
     await wait_until(raw.blocked, "the worker to wait")
@@ -75,7 +75,7 @@ async def test_j53_an_entry_read_from_a_queue_that_is_paused_meanwhile_is_return
 
 @clause("J-53")
 async def test_j53_a_reclaimed_job_of_a_paused_queue_waits_there(lab: StreamsLab, raw: Raw) -> None:
-    admin = QueueAdmin(lab.connection, lab.settings)
+    admin = JobQueueAdmin(lab.connection, lab.settings)
     worker = await lab.worker(queues=("media",))
     job_id = await lab.submit(queue="media")
     await worker.take(1)
@@ -99,7 +99,7 @@ async def test_j53_a_pause_reaches_waiting_workers_and_a_resume_wakes_them(
     async def echo(ctx: Context) -> str:
         return ctx.job.source
 
-    admin = QueueAdmin(lab.connection, lab.settings)
+    admin = JobQueueAdmin(lab.connection, lab.settings)
     engine = StreamsEngine(lab.connection, lab.settings, queues=("media",))
     worker = Worker(app, [engine], drain_s=1)
     running = asyncio.ensure_future(worker.run())
@@ -121,7 +121,7 @@ async def test_j53_a_pause_reaches_waiting_workers_and_a_resume_wakes_them(
 async def test_j53_a_purge_cancels_waiting_jobs_with_their_terminal_event(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    admin = QueueAdmin(lab.connection, lab.settings)
+    admin = JobQueueAdmin(lab.connection, lab.settings)
     worker = await lab.worker(queues=("media", "mail"))
     running = await lab.submit(queue="media")
     (leased,) = await worker.take(1)
@@ -148,7 +148,7 @@ async def test_j53_a_purge_cancels_waiting_jobs_with_their_terminal_event(
 async def test_j53_a_purge_of_the_default_queue_leaves_named_ones(
     lab: StreamsLab, raw: Raw
 ) -> None:
-    admin = QueueAdmin(lab.connection, lab.settings)
+    admin = JobQueueAdmin(lab.connection, lab.settings)
     media = await lab.submit(queue="media", delay_s=600)
     jobs = [await lab.submit(), await lab.submit(delay_s=600), await lab.submit(tenant="acme")]
     assert await admin.purge("default", "default") == 2
@@ -166,7 +166,7 @@ async def test_j53_doctor_finds_queues_that_are_paused_or_that_no_worker_reads(
         config = Config.from_url(valkey.url)
         return {each.check: each async for each in examine_queues(config, lab.settings)}
 
-    admin = QueueAdmin(lab.connection, lab.settings)
+    admin = JobQueueAdmin(lab.connection, lab.settings)
     job_id = await lab.submit(queue="media")
     unread = (await found())["queue media"].found
     assert unread == "1 job waiting, and no live worker reads it"

@@ -9,7 +9,7 @@ from typing import Final
 
 from jobwire.systems.images.contract import ImageErrorCode
 from jobwire.systems.jobs.contract import Code
-from jobwire.systems.predictions.contract import ErrorCode
+from jobwire.systems.predictions.contract import TaskErrorCode
 from tests.support.program import ROOT
 
 _SOURCE: Final = ROOT / "src" / "jobwire"
@@ -24,7 +24,7 @@ _LUA: Final = re.compile(r"problem\('(\w+)'")
 
 def error_codes() -> set[str]:
     """All codes."""
-    found = {str(code) for codes in (ImageErrorCode, ErrorCode, Code) for code in codes}
+    found = {str(code) for codes in (ImageErrorCode, TaskErrorCode, Code) for code in codes}
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in _SOURCE.rglob("*.py")]
     constants = {name: code for tree in trees for name, code in _constants(tree)}
     for tree in trees:

@@ -13,7 +13,7 @@ import yaml
 from jobwire.systems.images.contract import Stage
 from jobwire.systems.jobs.contract import Status
 from jobwire.systems.predictions.intent import State as IntentState
-from jobwire.systems.queues.contract import State as QueueState
+from jobwire.systems.queues.contract import BullState as QueueState
 from tests.docs.error_codes import error_codes
 from tests.docs.pages import PAGES
 from tests.support import clause

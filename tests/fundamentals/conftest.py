@@ -16,7 +16,7 @@ from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
 from jobwire.worker import Worker
-from jobwire.worker.scheduler import Scheduler
+from jobwire.worker.scheduler import CronScheduler
 from tests.support.jobs_http import ServedJobs
 from tests.support.workers import started, stopped
 
@@ -51,7 +51,7 @@ def worker(app: App, connection: Connection) -> RunWorker:
     @asynccontextmanager
     async def run() -> AsyncGenerator[None]:
         engine = StreamsEngine(connection, settings)
-        scheduler = Scheduler(app.crons, StreamsCronStore(connection, settings))
+        scheduler = CronScheduler(app.crons, StreamsCronStore(connection, settings))
         maintenance = Maintenance(engine.maintenance())
         running = Worker(app, [engine], background=[maintenance.run, scheduler.run])
         task = await started(running)

@@ -26,10 +26,10 @@ import msgspec
 import redis
 
 from jobwire.local import LocalValkey
-from jobwire.systems.queues.contract import State
+from jobwire.systems.queues.contract import BullState
 from jobwire.systems.queues.metrics import measure
-from jobwire.systems.queues.options import JobOptions
-from jobwire.systems.queues.queue import NewJob, QueueProducer
+from jobwire.systems.queues.options import BullJobOptions
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.valkey import Connection, ValkeyError
 from tests.interop.bullmq_lab import PeerFailed
 from tests.interop.bullmq_teams import OURS, TEAMS, Fleet
@@ -281,7 +281,7 @@ class Chaos:
             figures = (await measure(self._connection, "bull", [QUEUE]))[QUEUE]
         except ValkeyError:
             return 1
-        return self.outcome.jobs - sum(figures.jobs[State(end)] for end in _TERMINAL)
+        return self.outcome.jobs - sum(figures.jobs[BullState(end)] for end in _TERMINAL)
 
     def _judge(self) -> None:
         plain, base = self._plain(), self._queue.keys.base
@@ -334,14 +334,14 @@ class Chaos:
                 self.outcome.violations.append(f"{job_id} has the event {ended.get(job_id)}")
 
 
-def _new_job(spec: Spec) -> NewJob:
-    options = JobOptions(
+def _new_job(spec: Spec) -> NewBullJob:
+    options = BullJobOptions(
         job_id=spec.id,
         attempts=spec.opts.get("attempts", 0),
         priority=spec.opts.get("priority", 0),
         delay_ms=spec.opts.get("delay", 0),
     )
-    return NewJob(spec.name, msgspec.json.encode(spec.data).decode(), options)
+    return NewBullJob(spec.name, msgspec.json.encode(spec.data).decode(), options)
 
 
 def _rows(

@@ -13,25 +13,25 @@ from jobwire.job.messages import Failed
 from jobwire.systems.queues.admin import QueueAdmin
 from jobwire.systems.queues.codec import (
     Empty,
-    Job,
+    JobHash,
     KeepRule,
     Limited,
     TakeAnswer,
     Took,
     read_fields,
 )
-from jobwire.systems.queues.consumer import BullConsumer, Failure, Settled
-from jobwire.systems.queues.contract import Refusal, State
+from jobwire.systems.queues.consumer import BullConsumer, FailedAttempt, SettledAttempt
+from jobwire.systems.queues.contract import BullState, Refusal
 from jobwire.systems.queues.flows import FlowJobs, FlowNode, add_flow
 from jobwire.systems.queues.options import (
-    Backoff,
+    BullBackoff,
+    BullJobOptions,
     Deduplication,
-    JobOptions,
     Keep,
     Parent,
     Retention,
 )
-from jobwire.systems.queues.queue import AddAnswer, NewJob, QueueProducer
+from jobwire.systems.queues.queue import AddAnswer, NewBullJob, QueueProducer
 from jobwire.systems.queues.schedulers import Repeat, Schedulers
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
@@ -98,7 +98,7 @@ class Ours:
             now_ms=lambda: self._now_ms,
         )
 
-    async def _active_job(self, call: Call) -> Job:
+    async def _active_job(self, call: Call) -> JobHash:
         return await self._queue(call).get(call["id"]) or read_fields(call["id"], {})
 
     # Producing
@@ -174,7 +174,7 @@ class Ours:
 
     async def _fail(self, call: Call) -> object:
         job, token, consumer = await self._active_job(call), call["token"], self._consumer(call)
-        failure = Failure(call["reason"], call["stack"])
+        failure = FailedAttempt(call["reason"], call["stack"])
         outcome = after_failure(job, retryable=not call.get("final"))
         if isinstance(outcome, Failed):
             keep = _worker_rule(call, "removeOnFail")
@@ -236,7 +236,7 @@ class Ours:
         return str(await self._queue(call).state(call["id"]))
 
     async def _range(self, call: Call) -> object:
-        state = State.WAITING if call["state"] == "wait" else State(call["state"])
+        state = BullState.WAITING if call["state"] == "wait" else BullState(call["state"])
         first, count = call["first"], call["last"] - call["first"] + 1
         jobs = await self._queue(call).list(
             state, first=first, count=count, oldest_first=call["ascending"]
@@ -356,25 +356,25 @@ def flow_tree(node: Call) -> FlowNode:
     return FlowNode(node["queueName"], new_job(node), children, policy_of(node.get("opts", {})))
 
 
-def _template(template: Call) -> NewJob:
+def _template(template: Call) -> NewBullJob:
     """Data that is not given is an empty object, and so is null."""
     data = template.get("data")
     return new_job({**template, "data": {} if data is None else data})
 
 
-def new_job(call: Call, parent: Parent | None = None) -> NewJob:
-    return NewJob(
+def new_job(call: Call, parent: Parent | None = None) -> NewBullJob:
+    return NewBullJob(
         call["name"], json.dumps(call.get("data", {})), options(call.get("opts", {}), parent)
     )
 
 
-def options(opts: Call, parent: Parent | None = None) -> JobOptions:
+def options(opts: Call, parent: Parent | None = None) -> BullJobOptions:
     """Node's job options as ours."""
     rule = opts.get("deduplication")
     above = opts.get("parent")
     if above and parent is None:
         parent = Parent(above["queue"].partition(":")[2], above["id"], policy_of(opts))
-    return JobOptions(
+    return BullJobOptions(
         job_id=opts.get("jobId", ""),
         delay_ms=opts.get("delay", 0),
         priority=opts.get("priority", 0),
@@ -413,10 +413,12 @@ def policy_of(opts: Call) -> Any:
     return next((ours for theirs, ours in names.items() if opts.get(theirs)), "")
 
 
-def _backoff(value: Any) -> Backoff | None:
+def _backoff(value: Any) -> BullBackoff | None:
     if isinstance(value, int):
-        return Backoff("fixed", value)
-    return Backoff(value["type"], value.get("delay", 0), value.get("jitter", 0)) if value else None
+        return BullBackoff("fixed", value)
+    return (
+        BullBackoff(value["type"], value.get("delay", 0), value.get("jitter", 0)) if value else None
+    )
 
 
 def _retention(value: Any) -> Retention | None:
@@ -449,6 +451,6 @@ def _found(answer: TakeAnswer) -> object:
             return {"due": 0}
 
 
-def _left(answer: Settled | Refusal) -> None:
+def _left(answer: SettledAttempt | Refusal) -> None:
     if isinstance(answer, Refusal):
         raise Refused(CODES[answer])

@@ -14,12 +14,12 @@ from jobwire import App, Context, Postpone, RateLimit, WaitForChildren
 from jobwire.job.errors import Fail
 from jobwire.job.messages import Json
 from jobwire.systems.queues.admin import QueueAdmin
-from jobwire.systems.queues.codec import Job
-from jobwire.systems.queues.contract import Refusal, State
+from jobwire.systems.queues.codec import JobHash
+from jobwire.systems.queues.contract import BullState, Refusal
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.events import QueueEvent, read_events
 from jobwire.systems.queues.flows import add_flow
-from jobwire.systems.queues.follow import Ended, QueueFollower
+from jobwire.systems.queues.follow import FinishedJob, QueueFollower
 from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.schedulers import Schedulers
 from jobwire.systems.queues.settings import BullSettings
@@ -169,8 +169,8 @@ class Story:
         if not self.ours:
             return await self.ask("wait", id=job_id)
         ended = await self.follower.wait_until_finished(self.queue, job_id, 60)
-        assert isinstance(ended, Ended)
-        if ended.state is State.COMPLETED:
+        assert isinstance(ended, FinishedJob)
+        if ended.state is BullState.COMPLETED:
             return {"value": json.loads(ended.value_json)}
         return {"error": ended.reason}
 
@@ -182,7 +182,7 @@ class Story:
 
     # What is on the server
 
-    async def job(self, job_id: str) -> Job:
+    async def job(self, job_id: str) -> JobHash:
         found = await self.queue.get(job_id)
         assert found is not None
         return found
@@ -198,7 +198,7 @@ class Story:
 
         await wait_until(reached, f"{job_id} to be {state}", timeout_s=60)
 
-    async def until_count(self, state: State, count: int) -> None:
+    async def until_count(self, state: BullState, count: int) -> None:
         async def reached() -> bool:
             return (await self.queue.counts())[state] == count
 

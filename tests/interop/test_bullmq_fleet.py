@@ -17,9 +17,9 @@ import pytest_asyncio
 from jobwire import App, Context, Postpone, RateLimit, WaitForChildren
 from jobwire.local import LocalValkey
 from jobwire.systems.queues.announcement import list_workers, seen_workers
-from jobwire.systems.queues.contract import DEFAULT_PREFIX, State
+from jobwire.systems.queues.contract import DEFAULT_PREFIX, BullState
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.queue import Added, NewJob, QueueProducer
+from jobwire.systems.queues.queue import Added, NewBullJob, QueueProducer
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Config, Connection
 from jobwire.worker import Worker
@@ -76,11 +76,11 @@ class Site:
         if producer != OURS:
             return await self.fleet.ask(producer, "produce", queue=queue, count=count)
         ours = self.queue(queue)
-        jobs = [NewJob("task", f'{{"n":{number}}}') for number in range(count)]
+        jobs = [NewBullJob("task", f'{{"n":{number}}}') for number in range(count)]
         ids = [added.job_id for added in await ours.submit_many(jobs) if isinstance(added, Added)]
 
         async def all_ended() -> bool:
-            return all([await ours.state(job_id) is State.COMPLETED for job_id in ids])
+            return all([await ours.state(job_id) is BullState.COMPLETED for job_id in ids])
 
         await wait_until(all_ended, f"{count} jobs of {queue}", timeout_s=60)
         found = [await ours.get(job_id) for job_id in ids]
@@ -200,7 +200,7 @@ async def test_b9_a_plain_worker_and_ours_share_a_queue(site: Site) -> None:
         assert {result["by"] for result in results} <= {OURS, PLAIN}
     ours = site.queue(shared)
     counts = await ours.counts()
-    assert counts == {**dict.fromkeys(counts, 0), State.COMPLETED: 3 * COUNT}
+    assert counts == {**dict.fromkeys(counts, 0), BullState.COMPLETED: 3 * COUNT}
 
 
 @clause("B-9", "B-8")

@@ -19,8 +19,8 @@ import pytest_asyncio
 from jobwire.local import LocalValkey
 from jobwire.systems.queues.announcement import seen_workers
 from jobwire.systems.queues.codec import Took
-from jobwire.systems.queues.consumer import BullConsumer, Failure, Settled
-from jobwire.systems.queues.contract import DEFAULT_PREFIX, State
+from jobwire.systems.queues.consumer import BullConsumer, FailedAttempt, SettledAttempt
+from jobwire.systems.queues.contract import DEFAULT_PREFIX, BullState
 from jobwire.systems.queues.schedulers import Repeat
 from jobwire.valkey import Connection
 from tests.interop.bullmq_jobwire import new_job
@@ -99,10 +99,10 @@ async def test_b9_pause_priorities_and_lifo(story: Story) -> None:
     for value, opts in (("c", {"priority": 9}), ("b", {"priority": 1}), ("a", {})):
         last = await story.add("echo", {"value": value}, **opts)
     first = await story.add("echo", {"value": "first"}, lifo=True)
-    assert await story.queue.state(last) == State.WAITING
+    assert await story.queue.state(last) == BullState.WAITING
     await story.resume()
-    await story.until_count(State.COMPLETED, 4)
-    jobs = {json.loads(job.return_json): job for job in await story.queue.list(State.COMPLETED)}
+    await story.until_count(BullState.COMPLETED, 4)
+    jobs = {json.loads(job.return_json): job for job in await story.queue.list(BullState.COMPLETED)}
     assert jobs["first"].id == first
     started_ms = [jobs[value].processed_on_ms or 0 for value in ("first", "a", "b", "c")]
     assert started_ms == sorted(started_ms)
@@ -140,7 +140,7 @@ async def test_b9_ids_bulk_and_deduplication(story: Story) -> None:
     else:
         bulk = [{"name": "echo", "data": {"value": n}} for n in range(3)]
         assert len(await story.node("addBulk", bulk)) == 3
-    assert (await story.queue.counts())[State.WAITING] == 5
+    assert (await story.queue.counts())[BullState.WAITING] == 5
     await story.resume()
     await story.until(owner, "completed")
     # The id is free again once its owner has ended.
@@ -153,7 +153,7 @@ async def test_b9_retention(story: Story) -> None:
     kept = [await story.add("echo", removeOnComplete=1) for _ in range(3)]
     await story.until(kept[-1], "completed")
     assert await story.queue.get(gone) is None
-    await story.until_count(State.COMPLETED, 1)
+    await story.until_count(BullState.COMPLETED, 1)
 
 
 @clause("B-8", "B-9")
@@ -185,13 +185,13 @@ async def test_b9_schedulers(story: Story) -> None:
         await story.node("upsertJobScheduler", "every", {"every": 100, "limit": 2}, template)
         cron = {"pattern": "0 0 3 1 1 *", "tz": "UTC"}
         await story.node("upsertJobScheduler", "cron", cron, template)
-    await story.until_count(State.COMPLETED, 2)
+    await story.until_count(BullState.COMPLETED, 2)
     assert {each.id for each in await story.schedulers.list()} == {"every", "cron"}
     remove = (
         story.schedulers.remove("cron") if story.ours else story.node("removeJobScheduler", "cron")
     )
     assert await remove is True
-    assert (await story.queue.counts())[State.DELAYED] == 0
+    assert (await story.queue.counts())[BullState.DELAYED] == 0
 
 
 @clause("B-8", "B-9")
@@ -235,7 +235,7 @@ async def test_b9_a_rate_limit_of_the_queue(story: Story) -> None:
     assert await story.node("getGlobalRateLimit") == {"max": 1, "duration": per_ms}
     for _ in range(3):
         await story.add("echo")
-    await story.until_count(State.COMPLETED, 3)
+    await story.until_count(BullState.COMPLETED, 3)
     starts = await story.start_times_ms()
     assert all(later - earlier >= per_ms - 1 for earlier, later in pairwise(starts)), starts
     if story.ours:
@@ -266,7 +266,7 @@ async def test_b9_a_concurrency_of_all_workers(story: Story) -> None:
     assert await story.node("getGlobalConcurrency") == 1
     for _ in range(4):
         await story.add("slow")
-    await story.until_count(State.COMPLETED, 4)
+    await story.until_count(BullState.COMPLETED, 4)
     names = [event.name for event in await story.events("active", "completed")]
     assert names == ["active", "completed"] * 4, "one at a time"
     if story.ours:
@@ -381,21 +381,21 @@ async def test_b9_jobs_are_processed_by_hand(story: Story) -> None:
         assert isinstance(taken, Took)
         assert taken.job.id == done
         assert await consumer.renew([(done, "t1")]) == []
-        assert await consumer.complete(taken.job, "t1", '"by hand"') == Settled()
+        assert await consumer.complete(taken.job, "t1", '"by hand"') == SettledAttempt()
         taken = await consumer.take("t2")
         assert isinstance(taken, Took)
-        assert await consumer.fail(taken.job, "t2", Failure("by hand")) == Settled()
+        assert await consumer.fail(taken.job, "t2", FailedAttempt("by hand")) == SettledAttempt()
     assert await story.result(done) == {"value": "by hand"}
     assert await story.result(failed) == {"error": "by hand"}
-    assert (await story.queue.counts())[State.ACTIVE] == 0
+    assert (await story.queue.counts())[BullState.ACTIVE] == 0
 
 
 @clause("B-8", "B-9")
 async def test_b9_metrics_and_the_list_of_workers(story: Story) -> None:
     for name in ("echo", "echo", "fail"):
         await story.result(await story.add(name))
-    assert (await story.admin.metrics(State.COMPLETED)).total == 2
-    assert (await story.admin.metrics(State.FAILED)).total == 1
+    assert (await story.admin.metrics(BullState.COMPLETED)).total == 2
+    assert (await story.admin.metrics(BullState.FAILED)).total == 1
     assert (await story.node("getMetrics", "completed"))["meta"]["count"] == 2
     assert (await story.node("getMetrics", "failed"))["meta"]["count"] == 1
     found = await seen_workers(story.connection, DEFAULT_PREFIX, [story.name])
@@ -419,10 +419,10 @@ async def test_b9_counts_lists_and_states(story: Story) -> None:
     assert per_priority == {0: 2, 1: 2, 5: 1}
     listed = await story.node("getCountsPerPriority", [0, 1, 5])
     assert {int(priority): count for priority, count in listed.items()} == per_priority
-    assert [job.id for job in await story.queue.list(State.WAITING)] == plain
+    assert [job.id for job in await story.queue.list(BullState.WAITING)] == plain
     assert await story.node("getWaiting") == plain
     assert await story.node("getDelayed") == [delayed]
     assert await story.node("getJobState", delayed) == await story.queue.state(delayed)
     await story.resume()
-    await story.until_count(State.COMPLETED, 5)
+    await story.until_count(BullState.COMPLETED, 5)
     assert await story.node("getCompletedCount") == 5

@@ -20,7 +20,7 @@ from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
 from jobwire.worker.app import App
 from jobwire.worker.context import Context
-from jobwire.worker.scheduler import CronEntry, Scheduler, due_ms
+from jobwire.worker.scheduler import CronEntry, CronScheduler, due_ms
 from tests.support import Plain, clause, wait_until
 from tests.support.servers import plain_client
 
@@ -42,7 +42,7 @@ OLD = "UTC 59 4 * * *"
 @contextlib.asynccontextmanager
 async def scheduling(calendar: StreamsCronStore, *entries: CronEntry) -> AsyncGenerator[None]:
     """Run a scheduler inside of the block."""
-    task = asyncio.create_task(Scheduler(entries, calendar).run())
+    task = asyncio.create_task(CronScheduler(entries, calendar).run())
     try:
         yield
     finally:

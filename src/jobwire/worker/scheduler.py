@@ -52,7 +52,7 @@ def due_ms(times: Times, state: CronState) -> int | None:
     return last_ms if last_ms > state.due_ms else None
 
 
-class Scheduler:
+class CronScheduler:
     """`await run()` in the background of a worker, until cancelled."""
 
     def __init__(self, entries: Sequence[CronEntry], store: CronStore) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from jobwire.systems.predictions import texts
-from jobwire.systems.predictions.contract import ErrorCode
+from jobwire.systems.predictions.contract import TaskErrorCode
 from jobwire.systems.predictions.listing import find_task
 from jobwire.systems.predictions.reconcile import reconcile
 from tests.standins.server import answers
@@ -21,7 +21,7 @@ from tests.systems.predictions.telegram_site import TelegramSite
 
 PHOTO = png(9, 40, 190)
 SERVER_ERROR = answers(500, {"ok": False, "error_code": 500, "description": "Internal"})
-UNDELIVERED = texts.error(ErrorCode.UNDELIVERED, "en", limit_mb=10)
+UNDELIVERED = texts.error(TaskErrorCode.UNDELIVERED, "en", limit_mb=10)
 
 
 async def paid_without_a_message(site: TelegramSite) -> None:

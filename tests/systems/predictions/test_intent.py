@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobwire.systems.predictions import intent as rules
-from jobwire.systems.predictions.contract import ErrorCode
+from jobwire.systems.predictions.contract import TaskErrorCode
 from jobwire.systems.predictions.intent import (
     Disagreement,
+    FlowTimes,
     Intent,
     Lease,
     Merged,
@@ -21,7 +22,6 @@ from jobwire.systems.predictions.intent import (
     Outcome,
     Output,
     Photo,
-    Policy,
     StoredInput,
     Unchanged,
     merge,
@@ -30,7 +30,7 @@ from jobwire.systems.predictions.intent import (
 from tests.support import clause
 
 NOW = 1_790_000_000_000
-POLICY = Policy()
+POLICY = FlowTimes()
 PHOTO = Photo(chat_id=1, user_id=2, message_id=3, file_id="f", date_s=NOW // 1000)
 WON = Outcome("succeeded", outputs=(Output(url="https://x/a"),))
 LOST = Outcome("failed", code="provider_failed")
@@ -91,7 +91,7 @@ def test_p15_two_conflicting_ends_are_fetched_until_published() -> None:
     assert rules.overruled(ended, contrary).outcome == LOST
     assert rules.overruled(ended, News(prediction_id="p")) == ended
     assert rules.overruled(ended, News(prediction_id="q", outcome=LOST)) == ended
-    assert rules.failed(ended, ErrorCode.TIMEOUT) == ended
+    assert rules.failed(ended, TaskErrorCode.TIMEOUT) == ended
 
 
 @clause("P-14")

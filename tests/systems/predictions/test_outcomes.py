@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobwire.systems.predictions import texts
-from jobwire.systems.predictions.contract import ErrorCode, user_key
+from jobwire.systems.predictions.contract import TaskErrorCode, user_key
 from jobwire.systems.predictions.intent import Photo
 from jobwire.systems.predictions.reconcile import reconcile
 from tests.standins.server import answers
@@ -20,7 +20,7 @@ from tests.systems.predictions.conftest import MakeSite
 from tests.systems.predictions.site import Site, build_flow, png
 
 
-def words(code: ErrorCode, language: str = "en") -> str:
+def words(code: TaskErrorCode, language: str = "en") -> str:
     return texts.error(code, language, limit_mb=10)
 
 
@@ -39,7 +39,7 @@ async def test_p2_a_photo_that_claims_to_be_too_large_is_not_downloaded(site: Si
     photo = site.photo(size=10 * 1024 * 1024 + 1)
     assert await run(site, photo) is None
     assert "file" not in site.chat.calls
-    assert site.chat.texts(photo.chat_id) == [words(ErrorCode.TOO_LARGE)]
+    assert site.chat.texts(photo.chat_id) == [words(TaskErrorCode.TOO_LARGE)]
 
 
 @clause("P-2", "P-18")
@@ -49,7 +49,7 @@ async def test_p2_a_photo_is_cut_off_while_it_streams(make_site: MakeSite) -> No
     site.chat.files[photo.file_id or ""] = png(1, 2, 3) + b"\0" * 1024 * 1024
     site.chat.files[fits.file_id or ""] = png(1, 2, 3).ljust(1024 * 1024, b"\0")
     assert await run(site, photo) is None
-    russian = texts.error(ErrorCode.TOO_LARGE, "ru", limit_mb=1)
+    russian = texts.error(TaskErrorCode.TOO_LARGE, "ru", limit_mb=1)
     assert site.chat.texts(photo.chat_id) == [russian]
     await site.flow.submit(fits)
     assert len(site.paid(fits)) == 1
@@ -61,19 +61,19 @@ async def test_p2_only_jpeg_and_png_by_content(site: Site, body: bytes) -> None:
     photo = site.photo()
     site.chat.files[photo.file_id or ""] = body
     assert await run(site, photo) is None
-    assert site.chat.texts(photo.chat_id) == [words(ErrorCode.NOT_A_PHOTO)]
+    assert site.chat.texts(photo.chat_id) == [words(TaskErrorCode.NOT_A_PHOTO)]
 
 
 @clause("P-18")
 @pytest.mark.parametrize(
     ("caption", "code"),
     [
-        ("fail http://10.0.0.1/inner", ErrorCode.PROVIDER_FAILED),
-        ("fail NSFW content", ErrorCode.CONTENT_REFUSED),
+        ("fail http://10.0.0.1/inner", TaskErrorCode.PROVIDER_FAILED),
+        ("fail NSFW content", TaskErrorCode.CONTENT_REFUSED),
     ],
 )
 async def test_p18_a_model_failure_is_reported_without_its_own_text(
-    site: Site, caption: str, code: ErrorCode
+    site: Site, caption: str, code: TaskErrorCode
 ) -> None:
     photo = site.photo(caption=caption)
     document = await run(site, photo)
@@ -90,7 +90,7 @@ async def test_p20_a_rejected_create_is_final(site: Site, status: int) -> None:
     site.replicate.plan("create", answers(status))
     assert await run(site, photo) is None
     assert site.replicate.calls.count("create") == 1
-    assert site.chat.texts(photo.chat_id) == [words(ErrorCode.PROVIDER_REJECTED)]
+    assert site.chat.texts(photo.chat_id) == [words(TaskErrorCode.PROVIDER_REJECTED)]
 
 
 @clause("P-18")
@@ -98,7 +98,7 @@ async def test_p18_a_provider_that_stays_busy_is_reported(site: Site) -> None:
     photo = site.photo()
     site.replicate.plan("create", *[answers(429)] * 50)
     assert await run(site, photo) is None
-    assert site.chat.texts(photo.chat_id) == [words(ErrorCode.BUSY)]
+    assert site.chat.texts(photo.chat_id) == [words(TaskErrorCode.BUSY)]
 
 
 @clause("P-16", "P-18")
@@ -110,7 +110,7 @@ async def test_p16_an_expired_output_is_a_failure_with_its_code(site: Site) -> N
     site.replicate.expire_outputs()
     await site.recover()
     assert await site.open_tasks() == []
-    assert site.chat.texts(photo.chat_id) == [words(ErrorCode.OUTPUT_EXPIRED)]
+    assert site.chat.texts(photo.chat_id) == [words(TaskErrorCode.OUTPUT_EXPIRED)]
 
 
 @clause("P-16")
@@ -128,8 +128,8 @@ async def test_p16_a_webhook_whose_output_has_expired_is_a_failure_with_its_code
     assert await site.open_tasks() == []
     document = await site.task(str(prediction["id"]))
     assert document is not None
-    assert document["error"]["code"] == ErrorCode.OUTPUT_EXPIRED
-    assert site.chat.texts(photo.chat_id) == [words(ErrorCode.OUTPUT_EXPIRED)]
+    assert document["error"]["code"] == TaskErrorCode.OUTPUT_EXPIRED
+    assert site.chat.texts(photo.chat_id) == [words(TaskErrorCode.OUTPUT_EXPIRED)]
 
 
 @clause("P-5", "P-16")
@@ -143,7 +143,7 @@ async def test_p16_a_task_that_is_too_old_fails_and_stays_failed(site: Site) -> 
     output, prediction["output"], prediction["status"] = prediction["output"], None, "processing"
     await site.recover(passes=16, step_s=400)
     assert "cancel" in site.replicate.calls
-    assert site.chat.texts(photo.chat_id) == [words(ErrorCode.TIMEOUT)]
+    assert site.chat.texts(photo.chat_id) == [words(TaskErrorCode.TIMEOUT)]
     late = site.replicate.webhook(known, status="succeeded", output=output)
     assert await site.receiver_status(tid, late) == 200
     document = await site.task(known)
@@ -209,7 +209,9 @@ async def test_p19_tasks_of_a_chat_in_flight_are_limited(make_site: MakeSite) ->
     album = [site.photo(chat_id=77) for _ in range(4)]
     await asyncio.gather(*(site.flow.submit(photo) for photo in album))
     assert sum(len(site.paid(photo)) for photo in album) == 2
-    refused = [each for each in site.chat.texts(77) if each == words(ErrorCode.TOO_MANY_AT_ONCE)]
+    refused = [
+        each for each in site.chat.texts(77) if each == words(TaskErrorCode.TOO_MANY_AT_ONCE)
+    ]
     assert len(refused) == 2
     await site.recover()
     assert len(site.chat.pictures(77)) == 2
@@ -318,4 +320,4 @@ async def test_p39_a_provider_that_never_answers_ends_the_task_at_last(site: Sit
     site.replicate.plan("get", *[answers(503)] * 200)
     await site.recover(passes=16, step_s=500)
     assert await site.open_tasks() == []
-    assert site.chat.texts(photo.chat_id) == [words(ErrorCode.TIMEOUT)]
+    assert site.chat.texts(photo.chat_id) == [words(TaskErrorCode.TIMEOUT)]

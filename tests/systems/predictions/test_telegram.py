@@ -11,7 +11,7 @@ import pytest
 
 from jobwire.objects import BucketConfig
 from jobwire.systems.predictions import texts
-from jobwire.systems.predictions.contract import ErrorCode
+from jobwire.systems.predictions.contract import TaskErrorCode
 from jobwire.systems.predictions.reconcile import reconcile
 from jobwire.systems.predictions.telegram.bot import handle_update
 from tests.standins.server import answers
@@ -102,7 +102,7 @@ async def test_p24_in_a_group_only_commands_for_this_bot_are_answered(
     assert site.telegram.texts(-100) == [texts.mode("en", "test/invert")]
 
 
-NOT_A_PHOTO = texts.error(ErrorCode.NOT_A_PHOTO, "en", limit_mb=10)
+NOT_A_PHOTO = texts.error(TaskErrorCode.NOT_A_PHOTO, "en", limit_mb=10)
 MESSAGE: dict[str, Any] = {
     "message_id": 5,
     "date": 1_769_000_000,
@@ -154,14 +154,14 @@ async def test_p33_an_update_without_a_photo_is_answered_or_skipped(
     assert site.replicate.predictions == {}
 
 
-FILES: list[tuple[bytes, dict[str, Any], ErrorCode | None]] = [
+FILES: list[tuple[bytes, dict[str, Any], TaskErrorCode | None]] = [
     (PHOTO, {"mime_type": "image/png", "file_name": "a.png"}, None),
     (PHOTO, {"mime_type": "application/octet-stream", "file_name": "A.PNG"}, None),
-    (b"%PDF-1.7", {"mime_type": "image/png"}, ErrorCode.NOT_A_PHOTO),
-    (b"RIFF....WEBPVP8 ", {"mime_type": "image/webp"}, ErrorCode.NOT_A_PHOTO),
-    (PHOTO, {"mime_type": "image/png", "file_size": 11 << 20}, ErrorCode.TOO_LARGE),
-    (PHOTO + b"\0" * (11 << 20), {"mime_type": "image/png"}, ErrorCode.TOO_LARGE),
-    (b"\0" * (21 << 20), {"mime_type": "image/png"}, ErrorCode.TOO_LARGE),
+    (b"%PDF-1.7", {"mime_type": "image/png"}, TaskErrorCode.NOT_A_PHOTO),
+    (b"RIFF....WEBPVP8 ", {"mime_type": "image/webp"}, TaskErrorCode.NOT_A_PHOTO),
+    (PHOTO, {"mime_type": "image/png", "file_size": 11 << 20}, TaskErrorCode.TOO_LARGE),
+    (PHOTO + b"\0" * (11 << 20), {"mime_type": "image/png"}, TaskErrorCode.TOO_LARGE),
+    (b"\0" * (21 << 20), {"mime_type": "image/png"}, TaskErrorCode.TOO_LARGE),
 ]
 
 
@@ -197,7 +197,7 @@ async def test_p18_an_album_is_a_task_for_each_photo_up_to_its_limit(
     prompts = [each["input"]["prompt"] for each in site.replicate.predictions.values()]  # pyright: ignore[reportIndexIssue, reportUnknownVariableType] - JSON
     assert prompts == ["in blue", "in blue"]
     assert len(site.telegram.pictures(77)) == 2
-    limit = texts.error(ErrorCode.TOO_MANY_IN_ALBUM, "ru", limit_mb=10)
+    limit = texts.error(TaskErrorCode.TOO_MANY_IN_ALBUM, "ru", limit_mb=10)
     assert site.telegram.texts(77) == [limit]
     # Another album is counted by itself.
     await site.deliver(site.telegram.photo_message(PHOTO, media_group_id="g2"))

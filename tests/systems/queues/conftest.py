@@ -10,10 +10,10 @@ import pytest
 from jobwire.job import retry
 from jobwire.job.messages import Failed, JobError, RetryLater
 from jobwire.systems.queues.admin import QueueAdmin
-from jobwire.systems.queues.codec import Job, Took
-from jobwire.systems.queues.consumer import BullConsumer, Settled
+from jobwire.systems.queues.codec import JobHash, Took
+from jobwire.systems.queues.consumer import BullConsumer, SettledAttempt
 from jobwire.systems.queues.leased_jobs import leased_job
-from jobwire.systems.queues.options import JobOptions
+from jobwire.systems.queues.options import BullJobOptions
 from jobwire.systems.queues.queue import Added, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
@@ -26,7 +26,7 @@ KEY = f"bull:{QUEUE}:"
 
 
 def after_failure(
-    job: Job, *, retryable: bool = True, random_fraction: float = 0.5
+    job: JobHash, *, retryable: bool = True, random_fraction: float = 0.5
 ) -> RetryLater | Failed:
     """The outcome that a worker settles after a failed attempt, by the job's own options."""
     leased = leased_job(job, "token", QUEUE)
@@ -62,11 +62,11 @@ class Site:
         self.now_ms += ms
 
     async def add(self, name: str = "video-generation", data: object = None, **options: Any) -> str:
-        answer = await self.queue.submit(name, json.dumps(data or {}), JobOptions(**options))
+        answer = await self.queue.submit(name, json.dumps(data or {}), BullJobOptions(**options))
         assert isinstance(answer, Added), answer
         return answer.job_id
 
-    async def take(self) -> tuple[Job, str]:
+    async def take(self) -> tuple[JobHash, str]:
         self._tokens += 1
         token = f"token-{self._tokens}"
         answer = await self.consumer.take(token)
@@ -75,7 +75,7 @@ class Site:
 
     async def complete(self, result: object = None) -> str:
         job, token = await self.take()
-        assert await self.consumer.complete(job, token, json.dumps(result)) == Settled()
+        assert await self.consumer.complete(job, token, json.dumps(result)) == SettledAttempt()
         return job.id
 
     def hash(self, job_id: str) -> Fields:

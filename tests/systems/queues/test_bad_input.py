@@ -9,10 +9,10 @@ import pytest
 
 from jobwire.job.errors import RefusedError
 from jobwire.systems.queues.codec import Empty, Took
-from jobwire.systems.queues.consumer import BullConsumer, Failure
-from jobwire.systems.queues.contract import MAX_PRIORITY, RESERVED_IDS, Keys, Refusal, State
-from jobwire.systems.queues.options import Backoff, Deduplication, JobOptions, Keep, Parent
-from jobwire.systems.queues.queue import NewJob, QueueProducer
+from jobwire.systems.queues.consumer import BullConsumer, FailedAttempt
+from jobwire.systems.queues.contract import MAX_PRIORITY, RESERVED_IDS, BullState, Keys, Refusal
+from jobwire.systems.queues.options import BullBackoff, BullJobOptions, Deduplication, Keep, Parent
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.valkey import Connection
 from tests.support import clause
 from tests.systems.queues.conftest import KEY, START_MS, Site
@@ -45,9 +45,9 @@ BAD_OPTIONS: list[dict[str, Any]] = [
     {"attempts": -1},
     {"attempts": "3"},
     {"timestamp_ms": -5},
-    {"backoff": Backoff("fixed", -1)},
-    {"backoff": Backoff("fixed", 1, 1.5)},
-    {"backoff": Backoff("fixed", 1, float("nan"))},
+    {"backoff": BullBackoff("fixed", -1)},
+    {"backoff": BullBackoff("fixed", 1, 1.5)},
+    {"backoff": BullBackoff("fixed", 1, float("nan"))},
     {"remove_on_complete": -1},
     {"remove_on_fail": Keep(count=-2)},
     {"keep_logs": -1},
@@ -66,7 +66,7 @@ BAD_OPTIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("bad", BAD_OPTIONS, ids=str)
 async def test_b19_bad_options_are_refused_in_one_line(site: Site, bad: dict[str, Any]) -> None:
     with pytest.raises(RefusedError) as refused:
-        await site.queue.submit("job", "{}", JobOptions(**bad))
+        await site.queue.submit("job", "{}", BullJobOptions(**bad))
     assert "\n" not in refused.value.message
     assert len(refused.value.message) < 250
     assert site.raw.find("*") == []
@@ -109,29 +109,31 @@ async def test_b19_a_hash_tag_in_the_name_is_accepted(connection: Connection, si
 @clause("B-19")
 async def test_b19_a_bulk_beyond_its_limits_is_refused_as_a_whole(site: Site) -> None:
     with pytest.raises(RefusedError, match="1001 jobs"):
-        await site.queue.submit_many([NewJob("job")] * 1001)
+        await site.queue.submit_many([NewBullJob("job")] * 1001)
     large = '"' + "x" * 1_100_000 + '"'
     with pytest.raises(RefusedError, match="bytes"):
-        await site.queue.submit_many([NewJob("job", large)] * 10)
+        await site.queue.submit_many([NewBullJob("job", large)] * 10)
     with pytest.raises(RefusedError, match="bytes"):
         await site.queue.submit("job", '"' + "é" * 6_000_000 + '"')
     with pytest.raises(RefusedError, match="job 1: "):
-        await site.queue.submit_many([NewJob("job"), NewJob("job", "{}", JobOptions(delay_ms=-1))])
+        await site.queue.submit_many(
+            [NewBullJob("job"), NewBullJob("job", "{}", BullJobOptions(delay_ms=-1))]
+        )
     assert site.raw.find("*") == []
-    assert len(await site.queue.submit_many([NewJob("job")] * 1000)) == 1000
+    assert len(await site.queue.submit_many([NewBullJob("job")] * 1000)) == 1000
 
 
 @clause("B-19")
 async def test_b19_missing_jobs_and_unknown_states(site: Site) -> None:
     assert await site.queue.get("nope") is None
-    assert await site.queue.state("nope") is State.UNKNOWN
+    assert await site.queue.state("nope") is BullState.UNKNOWN
     assert set((await site.queue.counts()).values()) == {0}
     assert await site.admin.add_log("nope", "line") is Refusal.MISSING
     assert await site.admin.set_data("nope", "1") is Refusal.MISSING
     with pytest.raises(RefusedError, match="no such state"):
         await site.queue.list("sleeping")
     with pytest.raises(RefusedError):
-        await site.queue.list(State.WAITING, count=5000)
+        await site.queue.list(BullState.WAITING, count=5000)
     await site.add()
     job, token = await site.take()
     gone = job._replace(id="nope")
@@ -147,7 +149,7 @@ async def test_b19_a_key_of_the_queue_is_not_a_job(site: Site, name: str) -> Non
     await site.add(delay_ms=5)
     before = site.raw.find("*"), site.raw.fields(f"{KEY}meta")
     assert await site.queue.get(name) is None
-    assert await site.queue.state(name) is State.UNKNOWN
+    assert await site.queue.state(name) is BullState.UNKNOWN
     assert await site.queue.logs(name) == ([], 0)
     assert await site.admin.set_progress(name, "5", "message") is Refusal.MISSING
     assert await site.admin.set_data(name, "{}") is Refusal.MISSING
@@ -173,7 +175,7 @@ async def test_b19_any_text_of_a_handler_is_written(site: Site) -> None:
     job, token = await site.take()
     assert await site.admin.set_progress("1", "5", "half \ud800 " + "x" * 99_999) is None
     assert await site.admin.add_log("1", "half \udcff") == 2
-    odd = Failure("half \ud800", "half \udfff\n" + "x" * 100_000)
+    odd = FailedAttempt("half \ud800", "half \udfff\n" + "x" * 100_000)
     await site.consumer.retry(job, token, odd)
     job, token = await site.take()
     await site.consumer.fail(job, token, odd)
@@ -218,7 +220,7 @@ async def test_b19_a_corrupt_hash_is_taken_and_can_be_failed(
     site.raw.call("HSET", f"{KEY}1", field, value)
     job, token = await site.take()
     assert problem in job.problem
-    await site.consumer.fail(job, token, Failure(job.problem))
+    await site.consumer.fail(job, token, FailedAttempt(job.problem))
     assert problem in site.hash("1")["failedReason"]
 
 
@@ -309,7 +311,7 @@ async def test_b19_only_keys_of_the_wire_and_our_own_are_written(site: Site) -> 
     site.later(5)
     job, token = await site.take()
     await site.admin.set_progress("one", "5", "message")
-    await site.consumer.retry(job, token, Failure("no"))
+    await site.consumer.retry(job, token, FailedAttempt("no"))
     await site.complete()
     await site.consumer.check_stalled()
     known = {

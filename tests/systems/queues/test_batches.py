@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from jobwire.systems.queues import settle_args
-from jobwire.systems.queues.codec import Empty, Job, StartFailed, TakeAnswer, Took
-from jobwire.systems.queues.consumer import Settled
+from jobwire.systems.queues.codec import BrokenJob, Empty, JobHash, TakeAnswer, Took
+from jobwire.systems.queues.consumer import SettledAttempt
 from jobwire.systems.queues.contract import Refusal
-from jobwire.systems.queues.options import JobOptions, Parent
+from jobwire.systems.queues.options import BullJobOptions, Parent
 from jobwire.systems.queues.queue import Added, Duplicate
-from jobwire.systems.queues.settle_args import Failure
+from jobwire.systems.queues.settle_args import FailedAttempt
 from jobwire.valkey import ServerError
 from tests.support import clause
 from tests.systems.queues.conftest import KEY, QUEUE, Site
@@ -20,7 +20,7 @@ async def take(site: Site, count: int) -> list[TakeAnswer]:
     return await site.consumer.take_many([f"t{number}" for number in range(1, count + 1)])
 
 
-async def started(site: Site, count: int) -> list[tuple[Job, str]]:
+async def started(site: Site, count: int) -> list[tuple[JobHash, str]]:
     answers = await take(site, count)
     jobs = [answer.job for answer in answers if isinstance(answer, Took)]
     assert len(jobs) == count
@@ -33,13 +33,13 @@ def names(site: Site) -> list[tuple[str, str]]:
 
 @clause("B-1")
 async def test_b01_jobs_of_one_turn_are_added_in_order_and_each_has_its_answer(site: Site) -> None:
-    lost = JobOptions(parent=Parent(QUEUE, "nowhere"))
+    lost = BullJobOptions(parent=Parent(QUEUE, "nowhere"))
     answers = await asyncio.gather(
         site.queue.submit("a"),
         site.queue.submit("b", "{}", lost),
-        site.queue.submit("c", "{}", JobOptions(job_id="mine")),
-        site.queue.submit("d", "{}", JobOptions(job_id="mine")),
-        site.queue.submit("e", "{}", JobOptions(priority=2)),
+        site.queue.submit("c", "{}", BullJobOptions(job_id="mine")),
+        site.queue.submit("d", "{}", BullJobOptions(job_id="mine")),
+        site.queue.submit("e", "{}", BullJobOptions(priority=2)),
     )
     assert answers == [
         *(Added("1"), Refusal.NO_PARENT, Added("mine"), Duplicate("mine")),
@@ -53,7 +53,7 @@ async def test_b01_jobs_of_one_turn_are_added_in_order_and_each_has_its_answer(s
 async def test_b19_one_job_that_cannot_be_added_does_not_affect_the_others(site: Site) -> None:
     parent = await site.add()
     site.raw.call("SET", f"{KEY}{parent}:dependencies", "no set")
-    child = JobOptions(parent=Parent(QUEUE, parent))
+    child = BullJobOptions(parent=Parent(QUEUE, parent))
     answers = await asyncio.gather(
         *(site.queue.submit("x"), site.queue.submit("y", "{}", child), site.queue.submit("z")),
         return_exceptions=True,
@@ -76,11 +76,11 @@ async def test_b04_jobs_settled_in_one_batch_end_as_one_by_one(site: Site) -> No
     (one, two, three, four) = await started(site, 4)
     ends = [
         settle_args.completed(*one, '{"ok":1}'),
-        settle_args.failed(*two, Failure("no disk")),
+        settle_args.failed(*two, FailedAttempt("no disk")),
         settle_args.completed(*three, "null"),
         settle_args.completed(*four, "null"),
     ]
-    assert await site.consumer.settle(ends) == [Settled()] * 4
+    assert await site.consumer.settle(ends) == [SettledAttempt()] * 4
     assert names(site)[-6:] == [
         *(("completed", "1"), ("failed", "2"), ("retries-exhausted", "2")),
         *(("completed", "3"), ("completed", "4"), ("drained", "")),
@@ -90,7 +90,7 @@ async def test_b04_jobs_settled_in_one_batch_end_as_one_by_one(site: Site) -> No
     assert [site.raw.kind(f"{KEY}{number}:lock") for number in range(1, 5)] == ["none"] * 4
     assert (site.hash("1")["returnvalue"], site.hash("1")["atm"]) == ('{"ok":1}', "1")
     before = site.events()
-    assert await site.consumer.settle(ends) == [Settled()] * 4, "repeated: the same answers"
+    assert await site.consumer.settle(ends) == [SettledAttempt()] * 4, "repeated: the same answers"
     assert site.events() == before, "and nothing is done twice"
 
 
@@ -105,7 +105,7 @@ async def test_b19_one_job_that_cannot_end_does_not_block_the_others(site: Site)
     (child, other) = await started(site, 2)
     ends = [settle_args.completed(*child, "1"), settle_args.completed(*other, "2")]
     refused, ended = await site.consumer.settle(ends)
-    assert (isinstance(refused, ServerError), ended) == (True, Settled())
+    assert (isinstance(refused, ServerError), ended) == (True, SettledAttempt())
     assert site.hash("3")["returnvalue"] == "2"
 
 
@@ -117,7 +117,7 @@ async def test_b19_one_job_that_cannot_start_does_not_block_the_others(site: Sit
     site.raw.call("SET", f"{KEY}2", "no hash")
     first, second, third, last = await take(site, 4)
     assert [answer.job.id for answer in (first, third) if isinstance(answer, Took)] == ["1", "3"]
-    assert isinstance(second, StartFailed)
+    assert isinstance(second, BrokenJob)
     assert last == Empty(0)
     locks = [site.raw.call("GET", f"{KEY}{number}:lock") for number in (1, 3)]
     assert locks == ["t1", "t3"], "an answer has the place of its token"

@@ -13,7 +13,7 @@ from jobwire import AsyncClient, Client
 from jobwire.cli.main import main
 from jobwire.client import ApiError, Invalid, NoSuchJob, NotFound, TimedOut
 from jobwire.local import LocalValkey
-from jobwire.systems.queues.options import JobOptions
+from jobwire.systems.queues.options import BullJobOptions
 from jobwire.systems.queues.queue import QueueProducer
 from jobwire.valkey import Connection
 from tests.interop.bullmq_state import dump
@@ -260,7 +260,7 @@ async def _add_jobs(url: str) -> None:
     async with Connection.open(url) as connection:
         queue = QueueProducer(connection, "team")
         await queue.submit("render")
-        await queue.submit("render", "{}", JobOptions(delay_ms=60_000))
+        await queue.submit("render", "{}", BullJobOptions(delay_ms=60_000))
 
 
 @clause("O-2", "B-12")

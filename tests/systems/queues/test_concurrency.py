@@ -9,9 +9,9 @@ import pytest
 from jobwire import App, Context
 from jobwire.systems.queues import idle_queues
 from jobwire.systems.queues.admin import QueueAdmin
-from jobwire.systems.queues.contract import State
+from jobwire.systems.queues.contract import BullState
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.queue import NewJob, QueueProducer
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
@@ -35,11 +35,11 @@ async def test_b08_a_worker_at_the_queues_concurrency_continues_when_its_job_end
         await asyncio.sleep(0.02)  # long enough for another take
 
     async def all_done() -> bool:
-        return (await queue.counts())[State.COMPLETED] == 5
+        return (await queue.counts())[BullState.COMPLETED] == 5
 
     await QueueAdmin(queue).set_concurrency(1)
     worker = Worker(app, [BullEngine(WorkerConnections(connection, settings), "work")], slots=5)
     running = await started(worker)
-    await queue.submit_many([NewJob("job") for _ in range(5)])
+    await queue.submit_many([NewBullJob("job") for _ in range(5)])
     await wait_until(all_done, "five jobs")
     await stopped(worker, running)

@@ -9,7 +9,15 @@ import pytest
 
 import jobwire
 from jobwire.systems.queues import contract
-from jobwire.systems.queues.contract import Event, Extra, Field, Keys, Opt, Refusal, State
+from jobwire.systems.queues.contract import (
+    BullExtra,
+    BullField,
+    BullState,
+    EventName,
+    Keys,
+    Opt,
+    Refusal,
+)
 from jobwire.systems.queues.http.problems import refused
 from jobwire.systems.queues.queue import _CANCEL_OUTCOMES  # pyright: ignore[reportPrivateUsage] - the words of a script
 from jobwire.systems.queues.scripts import SCRIPTS
@@ -19,7 +27,7 @@ from tests.systems.jobs.test_contract_constants import literals
 PACKAGE = Path(jobwire.__file__).parent / "systems" / "queues"
 LUA = PACKAGE / "lua"
 
-WORDS = {str(word) for enum in (Field, State, Event, Extra) for word in enum}
+WORDS = {str(word) for enum in (BullField, BullState, EventName, BullExtra) for word in enum}
 # Common words, or a member of a JSON object that is spelled where it is read.
 COMMON = {
     *{"name", "data", "delay", "progress", "delayed", "active", "parent", "priority", "message"},

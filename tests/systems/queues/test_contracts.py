@@ -12,17 +12,17 @@ import pytest
 
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import Failed, RetryLater
-from jobwire.systems.queues.codec import Blocked, Empty, KeepRule
-from jobwire.systems.queues.consumer import Failure, Settled
+from jobwire.systems.queues.codec import Empty, KeepRule, QueueBlocked
+from jobwire.systems.queues.consumer import FailedAttempt, SettledAttempt
 from jobwire.systems.queues.contract import Refusal
 from jobwire.systems.queues.leased_jobs import leased_job
-from jobwire.systems.queues.options import Backoff, JobOptions
+from jobwire.systems.queues.options import BullBackoff, BullJobOptions
 from jobwire.systems.queues.queue import Duplicate
 from jobwire.systems.queues.settings import BullSettings
 from tests.support import clause, wait_until
 from tests.systems.queues.conftest import KEY, QUEUE, START_MS, Site, after_failure
 
-FAILED = Failure("no disk", "Error: no disk\n  at render")
+FAILED = FailedAttempt("no disk", "Error: no disk\n  at render")
 
 
 # 1 submission
@@ -30,7 +30,7 @@ FAILED = Failure("no disk", "Error: no disk\n  at render")
 
 @clause("B-1")
 async def test_b01_a_job_has_its_hash_and_its_queue_position(site: Site) -> None:
-    backoff = Backoff("exponential", 1000)
+    backoff = BullBackoff("exponential", 1000)
     assert await site.add(data={"videoId": "v"}, attempts=3, backoff=backoff) == "1"
     found = site.hash("1")
     assert json.loads(found.pop("opts")) == {
@@ -91,7 +91,7 @@ async def test_b01_jobs_are_taken_in_the_order_of_their_submission(site: Site) -
 @clause("B-1")
 async def test_b01_a_custom_id_creates_no_second_job(site: Site) -> None:
     assert await site.add(job_id="mine") == "mine"
-    assert await site.queue.submit("x", "{}", JobOptions(job_id="mine")) == Duplicate("mine")
+    assert await site.queue.submit("x", "{}", BullJobOptions(job_id="mine")) == Duplicate("mine")
     assert site.hash("mine")["name"] == "video-generation"
     assert site.raw.call("GET", f"{KEY}id") == "2", "the counter is increased nevertheless"
 
@@ -132,7 +132,7 @@ async def test_b02_jobs_in_wait_precede_prioritized_ones(site: Site) -> None:
 async def test_b02_a_paused_queue_starts_nothing(site: Site) -> None:
     await site.add()
     await site.queue.pause()
-    assert await site.consumer.take("t") == Blocked()
+    assert await site.consumer.take("t") == QueueBlocked()
     assert site.raw.call("HEXISTS", f"{KEY}meta", "paused")
     await site.queue.resume()
     assert (await site.take())[0].id == "1"
@@ -171,7 +171,7 @@ async def test_b04_a_completed_job_keeps_its_result(site: Site) -> None:
     job, token = await site.take()
     site.later(50)
     result = '{"videoUrl":"https://x/v.mp4","duration":15}'
-    assert await site.consumer.complete(job, token, result) == Settled()
+    assert await site.consumer.complete(job, token, result) == SettledAttempt()
     found = site.hash("1")
     assert (found["returnvalue"], found["finishedOn"], found["atm"]) == (
         result,
@@ -239,7 +239,7 @@ async def test_b05_a_permanent_failure_ends_the_job(site: Site) -> None:
     await site.add(attempts=3)
     job, token = await site.take()
     assert isinstance(after_failure(job, retryable=False), Failed)
-    assert await site.consumer.fail(job, token, FAILED) == Settled()
+    assert await site.consumer.fail(job, token, FAILED) == SettledAttempt()
     found = site.hash("1")
     assert found["failedReason"] == "no disk"
     assert json.loads(found["stacktrace"]) == [FAILED.stack]
@@ -257,7 +257,7 @@ async def test_b05_a_permanent_failure_ends_the_job(site: Site) -> None:
 
 @clause("B-5")
 async def test_b05_a_transient_failure_is_retried_after_its_backoff(site: Site) -> None:
-    await site.add(attempts=3, backoff=Backoff("exponential", 1000))
+    await site.add(attempts=3, backoff=BullBackoff("exponential", 1000))
     for wait_ms in (1000, 2000):
         job, token = await site.take()
         outcome = after_failure(job)
@@ -299,17 +299,17 @@ async def test_b05_a_retry_without_delay_goes_to_the_end_of_wait(site: Site) -> 
 @pytest.mark.parametrize(
     ("backoff", "made", "chance", "wait_ms"),
     [
-        (Backoff("fixed", 700), 1, 0.9, 700),
-        (Backoff("exponential", 700), 0, 0.9, 700),
-        (Backoff("exponential", 700), 2, 0.9, 2800),
-        (Backoff("fixed", 1000, 0.5), 0, 0.0, 500),
-        (Backoff("fixed", 1000, 0.5), 0, 0.5, 750),
-        (Backoff("fixed", 1000, 1.0), 0, 0.25, 250),
+        (BullBackoff("fixed", 700), 1, 0.9, 700),
+        (BullBackoff("exponential", 700), 0, 0.9, 700),
+        (BullBackoff("exponential", 700), 2, 0.9, 2800),
+        (BullBackoff("fixed", 1000, 0.5), 0, 0.0, 500),
+        (BullBackoff("fixed", 1000, 0.5), 0, 0.5, 750),
+        (BullBackoff("fixed", 1000, 1.0), 0, 0.25, 250),
         (None, 0, 0.5, 0),
     ],
 )
 async def test_b05_backoffs(
-    site: Site, backoff: Backoff | None, made: int, chance: float, wait_ms: int
+    site: Site, backoff: BullBackoff | None, made: int, chance: float, wait_ms: int
 ) -> None:
     await site.add(attempts=9, backoff=backoff)
     job = (await site.take())[0]._replace(attempts_made=made)
@@ -320,7 +320,7 @@ async def test_b05_backoffs(
 
 @clause("B-5")
 async def test_b05_a_backoff_of_an_unknown_kind_is_left_to_the_handler(site: Site) -> None:
-    await site.add(attempts=9, backoff=Backoff("mine", 300))
+    await site.add(attempts=9, backoff=BullBackoff("mine", 300))
     job, token = await site.take()
     assert leased_job(job, token, QUEUE).policy.backoff is None
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from jobwire.local import LocalValkey
-from jobwire.systems.queues.contract import State
+from jobwire.systems.queues.contract import BullState
 from jobwire.systems.queues.events import QueueEvent
-from jobwire.systems.queues.follow import Ended, QueueFollower
+from jobwire.systems.queues.follow import FinishedJob, QueueFollower
 from jobwire.valkey import Connection
 from jobwire.valkey.stream_ids import START
 from tests.support import clause, wait_until
@@ -103,10 +103,10 @@ async def test_b8_wait_until_finished(valkey: LocalValkey, site: Site) -> None:
             waiting = group.create_task(follower.wait_until_finished(site.queue, job_id, 30))
             await wait_until(lambda: follower.watchers == 1)
             await site.complete({"n": 1})
-        assert waiting.result() == Ended(State.COMPLETED, '{"n": 1}')
+        assert waiting.result() == FinishedJob(BullState.COMPLETED, '{"n": 1}')
         missing = await follower.wait_until_finished(site.queue, job_id, 30)
         assert missing == "missing", "a job that was removed before the call"
         kept = await site.add()
         await site.complete("kept")
         again = await follower.wait_until_finished(site.queue, kept, 30)
-        assert again == Ended(State.COMPLETED, '"kept"')
+        assert again == FinishedJob(BullState.COMPLETED, '"kept"')

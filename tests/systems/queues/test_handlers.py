@@ -12,12 +12,12 @@ import pytest_asyncio
 
 from jobwire import App, Context, WaitForChildren
 from jobwire.job.messages import Children, Json
-from jobwire.systems.queues.codec import Job
-from jobwire.systems.queues.contract import State
+from jobwire.systems.queues.codec import JobHash
+from jobwire.systems.queues.contract import BullState
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.flows import FlowNode, add_flow
-from jobwire.systems.queues.options import JobOptions, Parent
-from jobwire.systems.queues.queue import Added, NewJob, QueueProducer
+from jobwire.systems.queues.options import BullJobOptions, Parent
+from jobwire.systems.queues.queue import Added, NewBullJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
@@ -53,9 +53,9 @@ def queue(connection: Connection) -> QueueProducer:
     return QueueProducer(connection, QUEUE)
 
 
-async def ended(queue: QueueProducer, job_id: str) -> Job:
+async def ended(queue: QueueProducer, job_id: str) -> JobHash:
     async def has_ended() -> bool:
-        return await queue.state(job_id) in (State.COMPLETED, State.FAILED)
+        return await queue.state(job_id) in (BullState.COMPLETED, BullState.FAILED)
 
     await wait_until(has_ended, f"the end of {job_id}")
     job = await queue.get(job_id)
@@ -63,8 +63,10 @@ async def ended(queue: QueueProducer, job_id: str) -> Job:
     return job
 
 
-async def run(queue: QueueProducer, name: str = "task", data: Json = None, **options: Any) -> Job:
-    answer = await queue.submit(name, json.dumps(data or {}), JobOptions(**options))
+async def run(
+    queue: QueueProducer, name: str = "task", data: Json = None, **options: Any
+) -> JobHash:
+    answer = await queue.submit(name, json.dumps(data or {}), BullJobOptions(**options))
     assert isinstance(answer, Added)
     return await ended(queue, answer.job_id)
 
@@ -79,10 +81,14 @@ async def test_b24_a_parent_reads_its_children_in_every_kind_of_handler(
     app.handler("parent", queue=QUEUE, uses={"children"}, process=kind == "process")(handler)
     await serve(app)
     leaves = [
-        FlowNode(CHILDREN, NewJob("child", f'"{name}"', JobOptions(job_id=name)), policy="ignore")
+        FlowNode(
+            CHILDREN, NewBullJob("child", f'"{name}"', BullJobOptions(job_id=name)), policy="ignore"
+        )
         for name in ("good", "bad")
     ]
-    root = FlowNode(QUEUE, NewJob("parent", "{}", JobOptions(job_id="root", priority=7)), leaves)
+    root = FlowNode(
+        QUEUE, NewBullJob("parent", "{}", BullJobOptions(job_id="root", priority=7)), leaves
+    )
     await add_flow(connection, root)
     job = await ended(queue, "root")
     assert json.loads(job.return_json) == {
@@ -139,11 +145,11 @@ async def test_b24_a_child_that_is_refused_fails_its_job(
     serve: Serve, queue: QueueProducer, bad: dict[str, Any]
 ) -> None:
     """It would wait in vain, or end without its children."""
-    other = await queue.submit("x", "{}", JobOptions(delay_ms=3_600_000))
+    other = await queue.submit("x", "{}", BullJobOptions(delay_ms=3_600_000))
     assert isinstance(other, Added)
     parent = Parent(QUEUE, other.job_id)
     await QueueProducer(queue.connection, CHILDREN).submit(
-        "x", "{}", JobOptions(job_id="mine", delay_ms=3_600_000, parent=parent)
+        "x", "{}", BullJobOptions(job_id="mine", delay_ms=3_600_000, parent=parent)
     )
     app = App()
 
@@ -178,7 +184,7 @@ async def test_b24_a_handler_knows_its_job_and_reports_objects(
         raise LookupError
 
     await serve(app)
-    above = await queue.submit("x", "{}", JobOptions(delay_ms=3_600_000))
+    above = await queue.submit("x", "{}", BullJobOptions(delay_ms=3_600_000))
     assert isinstance(above, Added)
     job = await run(queue, attempts=4, priority=9, parent=Parent(QUEUE, above.job_id))
     assert json.loads(job.return_json) == [4, 9, [QUEUE, above.job_id]]

@@ -15,11 +15,11 @@ from jobwire.programs.schema import definition
 from jobwire.settings import load
 from jobwire.systems.queues.announcement import Announcement
 from jobwire.systems.queues.consumer import BullConsumer
-from jobwire.systems.queues.contract import Event, Field, State
+from jobwire.systems.queues.contract import BullField, BullState, EventName
 from jobwire.systems.queues.doctor import examine
 from jobwire.systems.queues.known_queues import MAX_FOUND, KnownQueues
 from jobwire.systems.queues.metrics import BullMetrics, measure
-from jobwire.systems.queues.queue import Added, NewJob, QueueProducer
+from jobwire.systems.queues.queue import Added, NewBullJob, QueueProducer
 from jobwire.systems.queues.schema import wire_schema
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Config, Connection
@@ -63,16 +63,16 @@ async def test_o13_the_metrics_of_a_queue_count_its_jobs(
 
     (figures,) = (await measure(connection, "bull", [QUEUE], lambda: site.now_ms)).values()
     assert figures.jobs == {
-        State.WAITING: 2,
-        State.PRIORITIZED: 1,
-        State.DELAYED: 1,
-        State.ACTIVE: 2,
-        State.WAITING_CHILDREN: 0,
-        State.COMPLETED: 1,
-        State.FAILED: 0,
+        BullState.WAITING: 2,
+        BullState.PRIORITIZED: 1,
+        BullState.DELAYED: 1,
+        BullState.ACTIVE: 2,
+        BullState.WAITING_CHILDREN: 0,
+        BullState.COMPLETED: 1,
+        BullState.FAILED: 0,
     }
     assert (figures.next_age_s, figures.stalled, figures.paused) == (5, 1, True)
-    assert figures.ended == {State.COMPLETED: 1}
+    assert figures.ended == {BullState.COMPLETED: 1}
 
     announced = Announcement(Config.from_url(valkey.url), QUEUE, "bull", "w1")
     await announced.open()
@@ -190,7 +190,7 @@ async def test_o13_doctor_checks_the_server_the_workers_and_stalled_jobs(
     queue = QueueProducer(connection, QUEUE)
     variables = {"VALKEY_URL": valkey.url}
     assert await findings(tmp_path, **variables) == {"queues": [("ok", "none yet")]}
-    await queue.submit_many([NewJob("task")] * 3)
+    await queue.submit_many([NewBullJob("task")] * 3)
     await short_lived(connection).take("token-of-another")
     await wait_until(lambda: not plain.exists(f"bull:{QUEUE}:1:lock"))
     found = await findings(tmp_path, JOBWIRE_QUEUES_URL=valkey.url)
@@ -242,4 +242,4 @@ def _fits(name: str, value: object) -> None:
 @clause("O-13")
 def test_o13_every_field_and_event_is_in_the_schema() -> None:
     written = json.dumps(wire_schema())
-    assert [str(word) for word in (*Field, *Event) if f'"{word}"' not in written] == []
+    assert [str(word) for word in (*BullField, *EventName) if f'"{word}"' not in written] == []

@@ -9,7 +9,7 @@ import json
 
 from jobwire.job.messages import Failed, RetryLater
 from jobwire.systems.queues.codec import Empty
-from jobwire.systems.queues.consumer import Failure
+from jobwire.systems.queues.consumer import FailedAttempt
 from tests.support import clause
 from tests.systems.queues.conftest import KEY, START_MS, Site, after_failure
 
@@ -53,10 +53,10 @@ async def test_b05_attempts_made_is_ignored(site: Site) -> None:
     outcome = after_failure(job)
     assert isinstance(outcome, RetryLater)
     assert outcome.after_s == 0
-    await site.consumer.retry(job, token, Failure("no"))
+    await site.consumer.retry(job, token, FailedAttempt("no"))
     job, token = await site.take()
     assert isinstance(after_failure(job), Failed)
-    await site.consumer.fail(job, token, Failure("no"))
+    await site.consumer.fail(job, token, FailedAttempt("no"))
     found = site.hash(job_id)
     assert (found["attemptsMade"], found["atm"], found["ats"]) == ("0", "2", "2")
 
@@ -68,7 +68,7 @@ async def test_b02_a_missing_priority_is_the_options(site: Site) -> None:
     read = await site.queue.get(job_id)
     assert read is not None
     assert read.priority == 3
-    await site.consumer.retry(job, token, Failure("no"))
+    await site.consumer.retry(job, token, FailedAttempt("no"))
     assert site.raw.call("ZSCORE", f"{KEY}prioritized", job_id) == 3 * 2**32 + 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobwire.local import LocalValkey
-from jobwire.systems.queues.consumer import Failure
+from jobwire.systems.queues.consumer import FailedAttempt
 from jobwire.valkey import Connection
 from tests.support import clause
 from tests.support.servers import plain_client
@@ -20,7 +20,7 @@ async def test_b04_the_lifecycle_of_a_job_on_redis_7(redis7: LocalValkey) -> Non
             job, token = await site.take()
             await site.admin.set_progress(job.id, "50", "half")
             assert await site.consumer.renew([(job.id, token)]) == []
-            await site.consumer.delay(job, token, 10, Failure("no"))
+            await site.consumer.delay(job, token, 10, FailedAttempt("no"))
             site.later(100)
             assert [await site.complete() for _ in range(3)] == ["1", "3", "2"]
             assert await site.consumer.check_stalled() == []

@@ -14,11 +14,11 @@ import pytest_asyncio
 from jobwire import App, Context
 from jobwire.job.messages import RateLimited
 from jobwire.systems.queues.admin import QueueAdmin
-from jobwire.systems.queues.contract import State
+from jobwire.systems.queues.contract import BullState
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.flows import FlowJobs, FlowNode, add_flow
-from jobwire.systems.queues.options import Backoff, Deduplication, JobOptions
-from jobwire.systems.queues.queue import Added, NewJob, QueueProducer
+from jobwire.systems.queues.options import BullBackoff, BullJobOptions, Deduplication
+from jobwire.systems.queues.queue import Added, NewBullJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings, QueuesSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
@@ -63,7 +63,7 @@ def queue(connection: Connection) -> QueueProducer:
 
 
 async def add(queue: QueueProducer, name: str = "ok", **options: Any) -> str:
-    answer = await queue.submit(name, "{}", JobOptions(**options))
+    answer = await queue.submit(name, "{}", BullJobOptions(**options))
     assert isinstance(answer, Added)
     return answer.job_id
 
@@ -71,7 +71,7 @@ async def add(queue: QueueProducer, name: str = "ok", **options: Any) -> str:
 async def counted(queue: QueueProducer, **expected: int) -> None:
     async def is_so() -> bool:
         counts = await queue.counts()
-        return all(counts[State(state)] == count for state, count in expected.items())
+        return all(counts[BullState(state)] == count for state, count in expected.items())
 
     await wait_until(is_so, f"the counts {expected}")
 
@@ -115,10 +115,10 @@ async def test_b21_due_jobs_are_promoted_while_a_handler_limits_the_rate(
 
     async def promoted() -> bool:
         assert not await engine.wait(0.02) or not await engine.take(5)
-        return (await queue.counts())[State.DELAYED] == 0
+        return (await queue.counts())[BullState.DELAYED] == 0
 
     await wait_until(promoted, "the promotion")
-    assert (await queue.counts())[State.WAITING] == 2
+    assert (await queue.counts())[BullState.WAITING] == 2
     await engine.deregister()
 
 
@@ -126,14 +126,16 @@ async def test_b21_due_jobs_are_promoted_while_a_handler_limits_the_rate(
 
 
 @clause("B-21")
-@pytest.mark.parametrize("backoff", [Backoff("fixed", 3_600_000), None], ids=["delayed", "retried"])
+@pytest.mark.parametrize(
+    "backoff", [BullBackoff("fixed", 3_600_000), None], ids=["delayed", "retried"]
+)
 async def test_b21_the_events_keep_to_their_length(
-    serve: Serve, queue: QueueProducer, plain: Plain, backoff: Backoff | None
+    serve: Serve, queue: QueueProducer, plain: Plain, backoff: BullBackoff | None
 ) -> None:
     """The server drops whole nodes, of 100 entries."""
     plain.call("HSET", f"{KEY}meta", "opts.maxLenEvents", 20)
-    options = JobOptions(attempts=2, backoff=backoff)
-    await queue.submit_many([NewJob("fail", options=options) for _ in range(400)])
+    options = BullJobOptions(attempts=2, backoff=backoff)
+    await queue.submit_many([NewBullJob("fail", options=options) for _ in range(400)])
     await serve(slots=100)
     await counted(queue, waiting=0, active=0)
     assert 20 <= plain.xlen(f"{KEY}events") < 120
@@ -156,8 +158,8 @@ async def test_b21_a_worker_keeps_jobs_without_a_rule_of_their_own(
     serve: Serve, queue: QueueProducer, plain: Plain, options: dict[str, Any], left: tuple[int, int]
 ) -> None:
     bull = QueuesSettings(**options).bull()
-    await queue.submit_many([NewJob(name) for name in ("ok", "fail") for _ in range(3)])
-    own = JobOptions(remove_on_complete=False, remove_on_fail=False)
+    await queue.submit_many([NewBullJob(name) for name in ("ok", "fail") for _ in range(3)])
+    own = BullJobOptions(remove_on_complete=False, remove_on_fail=False)
     kept = [await queue.submit(name, "{}", own) for name in ("ok", "fail")]
     if "keep_completed_for" in options:  # one that ended two hours ago
         plain.call("ZADD", f"{KEY}completed", round(time.time() * 1000) - 7_200_000, "old")
@@ -166,10 +168,10 @@ async def test_b21_a_worker_keeps_jobs_without_a_rule_of_their_own(
     completed, failed = left
     await counted(queue, waiting=0, active=0)
     counts = await queue.counts()
-    assert counts[State.COMPLETED] == completed + 1
-    assert counts[State.FAILED] == failed + 1
+    assert counts[BullState.COMPLETED] == completed + 1
+    assert counts[BullState.FAILED] == failed + 1
     states = [await queue.state(each.job_id) for each in kept if isinstance(each, Added)]
-    assert states == [State.COMPLETED, State.FAILED], "the job's own rule counts"
+    assert states == [BullState.COMPLETED, BullState.FAILED], "the job's own rule counts"
 
 
 @clause("B-21")
@@ -192,9 +194,11 @@ async def test_b21_a_job_that_was_started_too_often_fails_without_running(
 async def test_b21_a_flow_of_one_job_can_be_deduplicated(
     connection: Connection, queue: QueueProducer
 ) -> None:
-    root = FlowNode(QUEUE, NewJob("ok", "{}", JobOptions(deduplication=Deduplication(id="once"))))
+    root = FlowNode(
+        QUEUE, NewBullJob("ok", "{}", BullJobOptions(deduplication=Deduplication(id="once")))
+    )
     first, second = [await add_flow(connection, root) for _ in range(2)]
     assert isinstance(first, FlowJobs)
     assert first == second
     assert await QueueAdmin(queue).deduplication_owner("once") == first.job_id
-    assert (await queue.counts())[State.WAITING] == 1
+    assert (await queue.counts())[BullState.WAITING] == 1

@@ -6,9 +6,9 @@ import json
 
 from jobwire.job.messages import CancelOutcome
 from jobwire.systems.queues.codec import Limited, Took
-from jobwire.systems.queues.consumer import Failure, Settled
-from jobwire.systems.queues.contract import SETTLED_TTL_MS, Refusal, State
-from jobwire.systems.queues.options import Deduplication, JobOptions, Parent
+from jobwire.systems.queues.consumer import FailedAttempt, SettledAttempt
+from jobwire.systems.queues.contract import SETTLED_TTL_MS, BullState, Refusal
+from jobwire.systems.queues.options import BullJobOptions, Deduplication, Parent
 from jobwire.systems.queues.queue import Deduplicated
 from jobwire.valkey import Connection
 from tests.support import Plain, clause
@@ -19,9 +19,9 @@ from tests.systems.queues.conftest import KEY, QUEUE, Site
 async def test_b17_a_repeated_settle_is_written_once(site: Site) -> None:
     await site.add(remove_on_complete=True)
     job, token = await site.take()
-    assert await site.consumer.complete(job, token, "1") == Settled()
+    assert await site.consumer.complete(job, token, "1") == SettledAttempt()
     before = site.events()
-    assert await site.consumer.complete(job, token, "1") == Settled()
+    assert await site.consumer.complete(job, token, "1") == SettledAttempt()
     assert site.events() == before
     kept = f"{KEY}jobwire:settled:{token}"
     assert 0 < site.raw.ttl_s(kept) <= SETTLED_TTL_MS // 1000
@@ -32,7 +32,7 @@ async def test_b17_a_repeated_failure_is_written_once(site: Site) -> None:
     await site.add()
     job, token = await site.take()
     for _ in range(2):
-        assert await site.consumer.fail(job, token, Failure("no")) == Settled()
+        assert await site.consumer.fail(job, token, FailedAttempt("no")) == SettledAttempt()
     assert [event["event"] for event in site.events()].count("failed") == 1
     assert site.hash("1")["atm"] == "1"
 
@@ -58,7 +58,7 @@ async def test_b17_the_same_job_under_the_same_token_can_be_settled_again(site: 
         await site.add(job_id="mine", remove_on_complete=True)
         answer = await site.consumer.take("token")
         assert isinstance(answer, Took)
-        assert await site.consumer.complete(answer.job, "token") == Settled()
+        assert await site.consumer.complete(answer.job, "token") == SettledAttempt()
         assert [event["event"] for event in site.events()].count("completed") == number + 1
 
 
@@ -78,7 +78,7 @@ async def test_b17_a_released_job_is_taken_next_and_its_start_counts(site: Site)
         await site.add(priority=priority)
         job, token = await site.take()
         assert job.id == first
-        assert await site.consumer.release(job.id, token) == Settled()
+        assert await site.consumer.release(job.id, token) == SettledAttempt()
         assert (site.hash(first)["ats"], site.hash(first).get("atm")) == ("1", None)
         assert await site.complete() == first
         await site.complete()
@@ -86,7 +86,7 @@ async def test_b17_a_released_job_is_taken_next_and_its_start_counts(site: Site)
 
 @clause("B-8")
 async def test_b08_a_child_that_ends_releases_its_parent(site: Site) -> None:
-    await site.queue.submit_parent("film", "{}", JobOptions(job_id="film"))
+    await site.queue.submit_parent("film", "{}", BullJobOptions(job_id="film"))
     for number in range(2):
         await site.add(f"scene-{number}", parent=Parent(QUEUE, "film"))
     await site.complete("first")
@@ -101,7 +101,7 @@ async def test_b08_a_child_that_ends_releases_its_parent(site: Site) -> None:
 
 @clause("B-8")
 async def test_b08_deduplication_ends_with_its_owner(site: Site) -> None:
-    options = JobOptions(deduplication=Deduplication(id="film"))
+    options = BullJobOptions(deduplication=Deduplication(id="film"))
     await site.add(deduplication=options.deduplication)
     assert await site.queue.submit("x", "{}", options) == Deduplicated("1")
     await site.complete()
@@ -115,13 +115,13 @@ async def test_b08_cancel_of_an_owner_drops_the_job_that_was_held_back(site: Sit
     rule = Deduplication(id="film", keep_last_if_active=True)
     owner = await site.add(deduplication=rule)
     job, token = await site.take()
-    held_back = await site.queue.submit("old", "{}", JobOptions(deduplication=rule))
+    held_back = await site.queue.submit("old", "{}", BullJobOptions(deduplication=rule))
     assert held_back == Deduplicated(owner)
-    await site.consumer.retry(job, token, Failure("try again"))
+    await site.consumer.retry(job, token, FailedAttempt("try again"))
     assert await site.queue.cancel(owner) is CancelOutcome.CANCELED
     next_owner = await site.add(deduplication=rule)
     assert await site.complete() == next_owner
-    assert (await site.queue.counts())[State.WAITING] == 0
+    assert (await site.queue.counts())[BullState.WAITING] == 0
 
 
 @clause("B-8")
@@ -136,6 +136,6 @@ async def test_b08_no_more_jobs_start_in_a_period_than_the_rate_limit_allows(
     limited = await site.consumer.take("third")
     assert isinstance(limited, Limited)
     assert 0 < limited.wait_ms <= 60_000
-    assert (await site.queue.counts())[State.WAITING] == 1, "nothing is taken"
+    assert (await site.queue.counts())[BullState.WAITING] == 1, "nothing is taken"
     await site.admin.rate_limit(0)  # ends the period
     await site.take()

@@ -16,10 +16,10 @@ from jobwire import App, Context, Fail, Postpone, RateLimit, Retry, WaitForChild
 from jobwire.job.engine import Engine
 from jobwire.job.messages import CancelOutcome
 from jobwire.local import LocalValkey
-from jobwire.systems.queues.contract import Keys, State
+from jobwire.systems.queues.contract import BullState, Keys
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.options import Backoff, JobOptions
-from jobwire.systems.queues.queue import Added, NewJob, QueueProducer
+from jobwire.systems.queues.options import BullBackoff, BullJobOptions
+from jobwire.systems.queues.queue import Added, NewBullJob, QueueProducer
 from jobwire.systems.queues.scripts import SCRIPTS
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
@@ -78,12 +78,12 @@ def queue(connection: Connection) -> QueueProducer:
 
 
 async def add(queue: QueueProducer, name: str, data: object = None, **options: Any) -> str:
-    answer = await queue.submit(name, json.dumps(data or {}), JobOptions(**options))
+    answer = await queue.submit(name, json.dumps(data or {}), BullJobOptions(**options))
     assert isinstance(answer, Added)
     return answer.job_id
 
 
-async def reached(queue: QueueProducer, job_id: str, state: State) -> None:
+async def reached(queue: QueueProducer, job_id: str, state: BullState) -> None:
     async def is_there() -> bool:
         return await queue.state(job_id) is state
 
@@ -110,7 +110,7 @@ async def test_b11_one_worker_serves_both_wires_with_the_same_handler(
         await serve(app, more=(streams,))
         on_streams = await lab.submit()
         on_bull = await add(queue, "anything")
-        await reached(queue, on_bull, State.COMPLETED)
+        await reached(queue, on_bull, BullState.COMPLETED)
 
         async def is_done() -> bool:
             return (await lab.snapshot(on_streams)).result_json == '"echo on default"'
@@ -167,7 +167,7 @@ async def test_b23_the_attempts_of_a_job_are_not_cut(serve: Serve, queue: QueueP
 
     await serve(app.wrapped(lambda handler: replace(handler, attempt_limit=2)))
     job_id = await add(queue, "fail", attempts=30)
-    await reached(queue, job_id, State.FAILED)
+    await reached(queue, job_id, BullState.FAILED)
     job = await queue.get(job_id)
     assert job is not None
     assert (job.attempts_made, job.attempts_started) == (30, 30)
@@ -188,7 +188,7 @@ async def test_b20_many_queues_share_their_sockets(
     queues = [QueueProducer(connection, name, QUIET) for name in names]
     jobs = [await add(queue, "task") for queue in queues]
     for queue, job_id in zip(queues, jobs, strict=True):
-        await reached(queue, job_id, State.COMPLETED)
+        await reached(queue, job_id, BullState.COMPLETED)
     # Calls, blocking reads, renewals, cancel requests.
     assert proxy.connections <= 5
 
@@ -226,7 +226,7 @@ async def test_a_handler_updates_data_logs_and_emits(serve: Serve, queue: QueueP
 
     await serve(app)
     job_id = await add(queue, "task", {"step": 1}, attempts=2)
-    await reached(queue, job_id, State.COMPLETED)
+    await reached(queue, job_id, BullState.COMPLETED)
     job = await queue.get(job_id)
     assert job is not None
     assert json.loads(job.return_json) == {"step": 2}
@@ -244,7 +244,7 @@ async def test_postpone_and_rate_limit_count_no_attempt(serve: Serve, queue: Que
 
     await serve(app)
     job_id = await add(queue, "task")
-    await reached(queue, job_id, State.COMPLETED)
+    await reached(queue, job_id, BullState.COMPLETED)
     job = await queue.get(job_id)
     assert job is not None
     assert (job.return_json, job.attempts_started, job.attempts_made) == ("1", 3, 1)
@@ -271,7 +271,7 @@ async def test_b8_a_parent_waits_for_children_on_another_queue(
 
     await serve(app, QUEUE, "children")
     job_id = await add(queue, "parent")
-    await reached(queue, job_id, State.COMPLETED)
+    await reached(queue, job_id, BullState.COMPLETED)
     values = await connection.call("HVALS", f"{KEYS.job(job_id)}:processed")
     assert sorted(values) == ["0", "1", "2"]  # pyright: ignore[reportArgumentType] - a list of texts
 
@@ -292,11 +292,11 @@ async def test_b14_an_exception_keeps_its_type_text_and_stack(
         raise Fail("bad_city", "the city is closed")
 
     await serve(app)
-    backoff = Backoff("fixed", 10)
+    backoff = BullBackoff("fixed", 10)
     crashed = await add(queue, "crash", attempts=3, backoff=backoff)
     failed = await add(queue, "final", attempts=3, backoff=backoff)
-    await reached(queue, crashed, State.FAILED)
-    await reached(queue, failed, State.FAILED)
+    await reached(queue, crashed, BullState.FAILED)
+    await reached(queue, failed, BullState.FAILED)
     job = await queue.get(crashed)
     assert job is not None
     assert (job.failed_reason, job.attempts_made) == ("no such city", 3)
@@ -322,9 +322,9 @@ async def test_b17_a_canceled_active_job_is_stopped_and_fails(
 
     await serve(app, settings=BullSettings(announce=False, lock_ms=4_000))
     job_id = await add(queue, "task", attempts=5)
-    await reached(queue, job_id, State.ACTIVE)
+    await reached(queue, job_id, BullState.ACTIVE)
     assert await queue.cancel(job_id) is CancelOutcome.REQUESTED
-    await reached(queue, job_id, State.FAILED)
+    await reached(queue, job_id, BullState.FAILED)
     job = await queue.get(job_id)
     assert job is not None
     assert (job.failed_reason, stops) == ("canceled", [job_id])
@@ -338,10 +338,10 @@ async def test_b17_unknown_names_fail_once_each(serve: Serve, queue: QueueProduc
     @app.handler("known")
     async def known(ctx: Context) -> None: ...
 
-    answers = await queue.submit_many([NewJob("unknown")] * 50)
+    answers = await queue.submit_many([NewBullJob("unknown")] * 50)
     await serve(app)
     job_id = await add(queue, "known")
-    await reached(queue, job_id, State.COMPLETED)
+    await reached(queue, job_id, BullState.COMPLETED)
     for answer in answers:
         assert isinstance(answer, Added)
         job = await queue.get(answer.job_id)
@@ -366,12 +366,12 @@ async def test_b1_a_job_without_a_marker_is_found(
 
     await serve(app)
     first = await add(queue, "task")
-    await reached(queue, first, State.COMPLETED)
+    await reached(queue, first, BullState.COMPLETED)
     plain.call(
         "HSET", KEYS.job("plain"), "name", "task", "data", "{}", "opts", "{}", "timestamp", 1
     )
     plain.call("LPUSH", KEYS.wait, "plain")
-    await reached(queue, "plain", State.COMPLETED)
+    await reached(queue, "plain", BullState.COMPLETED)
 
 
 @clause("B-2")
@@ -384,7 +384,7 @@ async def test_b2_delayed_jobs_and_paused_queues(serve: Serve, queue: QueueProdu
     await serve(app)
     due_ms = time.time() * 1000 + 150
     delayed = await add(queue, "task", delay_ms=150)
-    await reached(queue, delayed, State.COMPLETED)
+    await reached(queue, delayed, BullState.COMPLETED)
     job = await queue.get(delayed)
     assert job is not None
     assert (job.processed_on_ms or 0) >= due_ms - 1
@@ -392,7 +392,7 @@ async def test_b2_delayed_jobs_and_paused_queues(serve: Serve, queue: QueueProdu
     waiting = await add(queue, "task")
     resumed_ms = time.time() * 1000
     await queue.resume()
-    await reached(queue, waiting, State.COMPLETED)
+    await reached(queue, waiting, BullState.COMPLETED)
     job = await queue.get(waiting)
     assert job is not None
     assert (job.processed_on_ms or 0) >= resumed_ms - 1
@@ -424,7 +424,7 @@ async def test_b14_a_lost_lock_cancels_the_handler_and_refuses_its_result(
     await wait_until(lambda: starts == [1])
     plain.call("SET", KEYS.lock(job_id), "another worker's")
     await wait_until(gates[0].is_set, "the handler to be cancelled")
-    assert await queue.state(job_id) is State.ACTIVE, "nothing was written"
+    assert await queue.state(job_id) is BullState.ACTIVE, "nothing was written"
     # That other worker dies.
     plain.call("DEL", KEYS.lock(job_id))
 
@@ -433,7 +433,7 @@ async def test_b14_a_lost_lock_cancels_the_handler_and_refuses_its_result(
         return bool(await engine.consumer.check_stalled())
 
     await wait_until(is_moved)
-    await reached(queue, job_id, State.COMPLETED)
+    await reached(queue, job_id, BullState.COMPLETED)
     job = await queue.get(job_id)
     assert job is not None
     assert (job.return_json, job.stalled) == ('"start 2"', 1)
@@ -459,7 +459,7 @@ async def test_b14_a_handler_that_blocks_the_loop_keeps_its_lock(
 
     await serve(app, settings=BullSettings(announce=False, lock_ms=2_000))
     job_id = await add(queue, "block")
-    await reached(queue, job_id, State.COMPLETED)
+    await reached(queue, job_id, BullState.COMPLETED)
     assert starts == [job_id]
 
 
@@ -482,10 +482,10 @@ async def test_b15_a_start_whose_answer_was_lost_is_recovered(
 
     await serve(app, server=Config.from_url(proxy.url(valkey.url)))
     first = await add(queue, "task")
-    await reached(queue, first, State.COMPLETED)
+    await reached(queue, first, BullState.COMPLETED)
     proxy.cut_reply(_runs("take"))
     job_id = await add(queue, "task")
-    await reached(queue, job_id, State.COMPLETED)
+    await reached(queue, job_id, BullState.COMPLETED)
     job = await queue.get(job_id)
     assert job is not None
     assert (job.return_json, job.attempts_started) == ("1", 1), "started once, and not stalled"
@@ -504,9 +504,9 @@ async def test_b15_a_settle_whose_answer_was_lost_is_repeated(
     await serve(app, server=Config.from_url(proxy.url(valkey.url)))
     proxy.cut_reply(_runs("settle"))
     job_id = await add(queue, "task")
-    await reached(queue, job_id, State.COMPLETED)
+    await reached(queue, job_id, BullState.COMPLETED)
     second = await add(queue, "task")
-    await reached(queue, second, State.COMPLETED)
+    await reached(queue, second, BullState.COMPLETED)
     job = await queue.get(job_id)
     assert job is not None
     assert job.attempts_started == 1
@@ -524,7 +524,7 @@ async def test_a_worker_continues_after_a_restart_of_the_server(own_valkey: Loca
     running = await started(worker)
     async with Connection.open(own_valkey.url) as connection:
         queue = QueueProducer(connection, QUEUE, QUIET)
-        await reached(queue, await add(queue, "task"), State.COMPLETED)
+        await reached(queue, await add(queue, "task"), BullState.COMPLETED)
         own_valkey.kill()
         own_valkey.start()
 
@@ -534,5 +534,5 @@ async def test_a_worker_continues_after_a_restart_of_the_server(own_valkey: Loca
             except Exception:  # noqa: BLE001 - not connected again yet
                 return ""
 
-        await reached(queue, await wait_until(is_added), State.COMPLETED)
+        await reached(queue, await wait_until(is_added), BullState.COMPLETED)
     await stopped(worker, running)

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.coalescing import Coalescer
 from jobwire.handlers.llm.models import (
-    Chat,
+    ChatModel,
     ChatRequest,
     End,
     Piece,
@@ -103,7 +103,7 @@ class AnswerTimeout:
 
 
 async def generate(
-    ctx: TaskContext, chat: Chat, request: ChatRequest, emitter: Emitter, limit_s: float
+    ctx: TaskContext, chat: ChatModel, request: ChatRequest, emitter: Emitter, limit_s: float
 ) -> Generation:
     """Generate an answer with events; raises Fail or Retry."""
 
@@ -153,7 +153,11 @@ async def begin(ctx: TaskContext) -> None:
 
 
 async def _call(
-    ctx: TaskContext, chat: Chat, request: ChatRequest, emitter: Emitter, timeout: AnswerTimeout
+    ctx: TaskContext,
+    chat: ChatModel,
+    request: ChatRequest,
+    emitter: Emitter,
+    timeout: AnswerTimeout,
 ) -> Generation:
     """Call the model once. A separate task reads the pieces, so that text already received is
     emitted while the model pauses."""

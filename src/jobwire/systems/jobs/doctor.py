@@ -13,7 +13,7 @@ from jobwire.settings import Loaded
 from jobwire.systems.backends import known_valkey
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.depth import depth
-from jobwire.systems.jobs.queue_admin import QueueAdmin
+from jobwire.systems.jobs.queue_admin import JobQueueAdmin
 from jobwire.systems.jobs.registry import WorkerRegistry
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.text import plural
@@ -47,7 +47,7 @@ async def examine_queues(config: Config, settings: StreamsSettings) -> AsyncIter
 async def _findings(connection: Connection, settings: StreamsSettings) -> list[Finding]:
     registry = WorkerRegistry(connection, settings)
     now = await depth(connection, StreamsKeys(settings.key_prefix), await registry.queue_names())
-    paused = await QueueAdmin(connection, settings).paused()
+    paused = await JobQueueAdmin(connection, settings).paused()
     workers = await registry.workers()
     # Which queues a foreign worker reads is not known.
     foreign = any(not worker.ours for worker in workers)

@@ -14,7 +14,7 @@ from jobwire.job.states import State
 from jobwire.systems.jobs.contract import Counter, Extra, Status, StreamsKeys
 from jobwire.systems.jobs.depth import Depth, depth
 from jobwire.systems.jobs.follow import Follower
-from jobwire.systems.jobs.queue_admin import QueueAdmin
+from jobwire.systems.jobs.queue_admin import JobQueueAdmin
 from jobwire.systems.jobs.registry import RegisteredWorker, WorkerRegistry
 from jobwire.systems.jobs.stats import LastHour, MinuteStats
 from jobwire.valkey import Connection
@@ -44,7 +44,7 @@ class StreamsMetrics:
         connection: Connection,
         keys: StreamsKeys,
         registry: WorkerRegistry,
-        admin: QueueAdmin,
+        admin: JobQueueAdmin,
         follower: Follower,
     ) -> None:
         self._connection = connection

@@ -29,7 +29,7 @@ class _Purged(NamedTuple):
     canceled: int
 
 
-class QueueAdmin:
+class JobQueueAdmin:
     def __init__(self, connection: Connection, settings: StreamsSettings) -> None:
         self._connection = connection
         self._keys = StreamsKeys(settings.key_prefix)

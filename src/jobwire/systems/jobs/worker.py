@@ -17,7 +17,7 @@ from jobwire.systems.jobs.registry import WorkerRegistry
 from jobwire.systems.jobs.system import jobs_settings
 from jobwire.systems.system import Background, WorkerContext, WorkerParts
 from jobwire.worker import App
-from jobwire.worker.scheduler import Scheduler
+from jobwire.worker.scheduler import CronScheduler
 
 _log: Final = logging.getLogger("jobwire.worker")
 
@@ -65,7 +65,7 @@ def jobs_engines(context: WorkerContext) -> WorkerParts:
         replaces_pid=context.replaces_pid,
     )
     crons = [entry for entry in context.app.crons if entry.name in found.by_cron]
-    scheduler = Scheduler(crons, StreamsCronStore(connection, jobs, found.by_cron))
+    scheduler = CronScheduler(crons, StreamsCronStore(connection, jobs, found.by_cron))
     served = [
         ServedQueue(engine.wire, name, tuple(sorted(found.tasks_in(name)))) for name in queues
     ]

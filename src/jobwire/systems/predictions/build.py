@@ -13,7 +13,7 @@ from jobwire.systems.predictions.fetch import Fetcher
 from jobwire.systems.predictions.flow import Flow
 from jobwire.systems.predictions.flow_deps import FlowDeps
 from jobwire.systems.predictions.ids import TaskIds
-from jobwire.systems.predictions.intent import Policy
+from jobwire.systems.predictions.intent import FlowTimes
 from jobwire.systems.predictions.limits import Limits
 from jobwire.systems.predictions.providers import Provider
 from jobwire.systems.predictions.providers.cog import Cog
@@ -60,7 +60,7 @@ def build_flow(
             fetcher=Fetcher(max_bytes=MAX_OUTPUT_BYTES, allow_loopback=settings.allow_loopback),
             ids=ids,
             clock=clock,
-            policy=Policy(
+            policy=FlowTimes(
                 deadline_s=settings.deadline_s,
                 # Without webhooks a poll is the only way to learn of the outcome.
                 poll_after_s=_POLL_AFTER_S if has_webhooks else _POLL_SOON_S,

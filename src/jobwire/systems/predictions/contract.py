@@ -53,7 +53,7 @@ _PREDICTION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TASK_ID: Final = re.compile(r"[a-z2-7]{32}")
 
 
-class ErrorCode(StrEnum):
+class TaskErrorCode(StrEnum):
     """`error.code` of a task; each has its words for the user in `texts.py`."""
 
     TOO_LARGE = "too_large"

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from jobwire.objects import Missing, TooLarge
 from jobwire.systems.predictions import chat, texts
 from jobwire.systems.predictions.byte_budget import InHand
-from jobwire.systems.predictions.contract import SUCCEEDED, ErrorCode
+from jobwire.systems.predictions.contract import SUCCEEDED, TaskErrorCode
 from jobwire.systems.predictions.flow_deps import FlowDeps, Stepped
 from jobwire.systems.predictions.intent import Intent, Output, Slot, schedule_retry
 from jobwire.systems.predictions.records import Current
@@ -37,7 +37,7 @@ async def deliver(deps: FlowDeps, current: Current, owner: str, hand: InHand) ->
     outcome = intent.outcome
     assert outcome is not None
     succeeded = outcome.status == SUCCEEDED
-    silent = intent.quiet or outcome.code == ErrorCode.BLOCKED
+    silent = intent.quiet or outcome.code == TaskErrorCode.BLOCKED
     if silent or (not succeeded and _too_old(deps, intent)):
         return await deps.mark_delivered(current)
     index = _next_index(intent) if succeeded else 0
@@ -62,7 +62,7 @@ async def deliver(deps: FlowDeps, current: Current, owner: str, hand: InHand) ->
         if isinstance(answer, chat.Rejected):
             log.warning("chat refused the picture: %s  task=%s", answer.reason, intent.tid)
             words = texts.error(
-                ErrorCode.OUTPUT_REFUSED, photo.language, limit_mb=deps.max_image_mb
+                TaskErrorCode.OUTPUT_REFUSED, photo.language, limit_mb=deps.max_image_mb
             )
             answer = await deps.chat.edit_text(photo.chat_id, slot.message_id, words)
     else:
@@ -138,7 +138,7 @@ async def _put_off(
     intent, before = current.intent, current.intent.slots[index]
     if isinstance(answer, chat.Blocked):
         log.info("user blocked the bot  task=%s", intent.tid)
-        return await deps.mark_delivered(current, ErrorCode.BLOCKED)
+        return await deps.mark_delivered(current, TaskErrorCode.BLOCKED)
     if _too_old(deps, intent):
         return await _give_up(deps, current, index)
     after_s = answer.after_s if isinstance(answer, chat.Later) else None
@@ -170,7 +170,7 @@ async def _give_up(deps: FlowDeps, current: Current, index: int) -> Stepped:
         "paid picture not delivered  task=%s prediction=%s chat=%s key=%s",
         *(intent.tid, intent.prediction_id, photo.chat_id, key),
     )
-    words = texts.error(ErrorCode.UNDELIVERED, photo.language, limit_mb=deps.max_image_mb)
+    words = texts.error(TaskErrorCode.UNDELIVERED, photo.language, limit_mb=deps.max_image_mb)
     told: object = chat.MessageGone()
     if slot.message_id is not None:
         told = await deps.chat.edit_text(photo.chat_id, slot.message_id, words)
@@ -179,7 +179,7 @@ async def _give_up(deps: FlowDeps, current: Current, index: int) -> Stepped:
     if deps.owner_chat:
         alert = texts.undelivered_alert(intent.prediction_id or "", photo.chat_id, key)
         await deps.chat.send_text(deps.owner_chat, alert, None)
-    return await deps.mark_delivered(current, ErrorCode.UNDELIVERED)
+    return await deps.mark_delivered(current, TaskErrorCode.UNDELIVERED)
 
 
 def _too_old(deps: FlowDeps, intent: Intent) -> bool:

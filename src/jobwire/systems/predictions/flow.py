@@ -146,7 +146,7 @@ class Flow:
             return None
         return await self._drive(current, _new_owner())
 
-    async def take_over(self, found: task.Task) -> str:
+    async def take_over(self, found: task.TaskObject) -> str:
         """Make an intent for a task that another program submitted."""
         deps = self.deps
         tid = deps.ids.of_prediction(found.prediction_id)

@@ -12,11 +12,11 @@ from jobwire.job.clock import Clock
 from jobwire.objects import Bucket
 from jobwire.systems.predictions.byte_budget import MIB, ByteBudget
 from jobwire.systems.predictions.chat import Chat
-from jobwire.systems.predictions.contract import ErrorCode, webhook_url
+from jobwire.systems.predictions.contract import TaskErrorCode, webhook_url
 from jobwire.systems.predictions.counts import Counts
 from jobwire.systems.predictions.fetch import Fetcher
 from jobwire.systems.predictions.ids import TaskIds
-from jobwire.systems.predictions.intent import Intent, Lease, Policy, schedule_retry
+from jobwire.systems.predictions.intent import FlowTimes, Intent, Lease, schedule_retry
 from jobwire.systems.predictions.limits import Limits
 from jobwire.systems.predictions.providers import PredictionRequest, Provider
 from jobwire.systems.predictions.records import Current, Records
@@ -40,7 +40,7 @@ class FlowDeps:
     fetcher: Fetcher
     ids: TaskIds
     clock: Clock
-    policy: Policy = field(default_factory=Policy)
+    policy: FlowTimes = field(default_factory=FlowTimes)
     bot: str = ""
     tenant: str = ""
     public_url: str = ""
@@ -85,7 +85,7 @@ class FlowDeps:
         return document_of(intent, model=self.provider.model, version=self.provider.version)
 
     async def schedule_retry(
-        self, current: Current, trouble: ErrorCode | None = None, after_s: float | None = None
+        self, current: Current, trouble: TaskErrorCode | None = None, after_s: float | None = None
     ) -> Stepped:
         """Try the step again later, unless another driver has made it."""
         state = current.intent.state
@@ -98,7 +98,9 @@ class FlowDeps:
 
         return await self.records.update(current, later), True
 
-    async def mark_delivered(self, current: Current, trouble: ErrorCode | None = None) -> Stepped:
+    async def mark_delivered(
+        self, current: Current, trouble: TaskErrorCode | None = None
+    ) -> Stepped:
         """Nothing is left to do for the user; `trouble` is why the user does not have it."""
 
         def delivered(intent: Intent) -> Intent:

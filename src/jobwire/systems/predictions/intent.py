@@ -26,7 +26,7 @@ from jobwire.systems.predictions.contract import (
     FAILED,
     PROCESSING,
     QUEUED,
-    ErrorCode,
+    TaskErrorCode,
     TaskStatus,
 )
 
@@ -242,7 +242,7 @@ def finished(intent: Intent, outcome: Outcome) -> Intent:
     )
 
 
-def failed(intent: Intent, code: ErrorCode, message: str | None = None) -> Intent:
+def failed(intent: Intent, code: TaskErrorCode, message: str | None = None) -> Intent:
     """End the work with a failure of our own; an outcome that is known already stays."""
     if intent.outcome is not None:
         return intent
@@ -252,7 +252,7 @@ def failed(intent: Intent, code: ErrorCode, message: str | None = None) -> Inten
 Step = Literal["wait", "expire", "accept", "create", "find", "poll", "settle", "deliver", "close"]
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class FlowTimes(Struct, frozen=True, kw_only=True):
     """Times of the flow, in seconds."""
 
     deadline_s: int = 600
@@ -275,7 +275,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     longest_backoff_s: int = 600
 
 
-def next_step(intent: Intent, now_ms: int, policy: Policy) -> Step:
+def next_step(intent: Intent, now_ms: int, policy: FlowTimes) -> Step:
     """What to do next for an intent, by its state and the time alone."""
     if intent.state == "delivered":
         return "close"
@@ -301,27 +301,27 @@ def next_step(intent: Intent, now_ms: int, policy: Policy) -> Step:
             return "deliver"
 
 
-def expires_ms(intent: Intent, policy: Policy) -> int:
+def expires_ms(intent: Intent, policy: FlowTimes) -> int:
     """When a task without an outcome is given up."""
     asked = intent.rank >= RANK["submitting"]
     begun_ms = intent.submit_ms if asked else intent.created_ms
     return begun_ms + (policy.deadline_s + policy.margin_s) * 1000
 
 
-def may_have_output(intent: Intent, now_ms: int, policy: Policy) -> bool:
+def may_have_output(intent: Intent, now_ms: int, policy: FlowTimes) -> bool:
     """Whether a provider that does not answer may still keep the output of a submitted task."""
     kept_ms = (policy.deadline_s + policy.output_life_s) * 1000
     return now_ms < intent.submit_ms + kept_ms
 
 
-def may_create_again(intent: Intent, now_ms: int, policy: Policy) -> bool:
+def may_create_again(intent: Intent, now_ms: int, policy: FlowTimes) -> bool:
     """Whether a create whose answer was lost, and that no list shows, may be repeated."""
     waited_ms = now_ms - intent.submit_ms
     return intent.attempts < policy.max_creates and waited_ms >= policy.grace_s * 1000
 
 
 def schedule_retry(
-    intent: Intent, now_ms: int, policy: Policy, after_s: float | None = None
+    intent: Intent, now_ms: int, policy: FlowTimes, after_s: float | None = None
 ) -> Intent:
     """Wait after a temporary problem: as long as asked, else by exponential backoff."""
     backoff = retry.exponential(policy.backoff_s, policy.longest_backoff_s, jitter=0)

@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from jobwire.job.clock import Clock
 from jobwire.objects import Bucket, Found, TooLarge, Unavailable, Version
-from jobwire.systems.predictions.contract import ErrorCode, user_key
+from jobwire.systems.predictions.contract import TaskErrorCode, user_key
 from jobwire.systems.predictions.intent import Photo
 from jobwire.systems.predictions.json_values import dumps, items, loads, mapping
 from jobwire.systems.predictions.records import write_json
@@ -41,7 +41,7 @@ class Admitted:
 class OverLimit:
     """The photo breaks a limit; `quiet` if the user has been notified for its album."""
 
-    code: ErrorCode
+    code: TaskErrorCode
     quiet: bool = False
 
 
@@ -86,11 +86,11 @@ class Limits:
             user_times = cast("list[int]", recent.get(str(photo.user_id), []))
             code = None
             if album and self._album and len({*album.tids, tid}) > self._album:
-                code = ErrorCode.TOO_MANY_IN_ALBUM
+                code = TaskErrorCode.TOO_MANY_IN_ALBUM
             elif self._in_flight and len(flying) >= self._in_flight:
-                code = ErrorCode.TOO_MANY_AT_ONCE
+                code = TaskErrorCode.TOO_MANY_AT_ONCE
             elif self._per_hour and len(user_times) >= self._per_hour:
-                code = ErrorCode.TOO_MANY_PER_HOUR
+                code = TaskErrorCode.TOO_MANY_PER_HOUR
             if code is not None:
                 quiet = album is not None and album.notified not in ("", tid)
                 answer = OverLimit(code, quiet=quiet)

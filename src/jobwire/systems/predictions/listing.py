@@ -20,7 +20,7 @@ from jobwire.systems.predictions.contract import (
 from jobwire.systems.predictions.intent import Intent, Transition
 from jobwire.systems.predictions.json_values import mapping, text
 from jobwire.systems.predictions.records import BadIntent, Records
-from jobwire.systems.predictions.task import BadTask, Task
+from jobwire.systems.predictions.task import BadTask, TaskObject
 
 log: Final = logging.getLogger("jobwire.predictions")
 
@@ -134,7 +134,7 @@ async def read_task(records: Records, prediction_id: str) -> TaskView | None:
     return None if found is None else _of_task(found.task)
 
 
-def _of_task(task: Task) -> TaskView:
+def _of_task(task: TaskObject) -> TaskView:
     document = task.document
     return TaskView(
         id=task.prediction_id,
@@ -154,7 +154,7 @@ def _of_task(task: Task) -> TaskView:
     )
 
 
-def _keys(task: Task) -> tuple[str, ...]:
+def _keys(task: TaskObject) -> tuple[str, ...]:
     first = text(mapping(task.document.get("result")).get("output_s3_key"))
     listed = tuple(each.key for each in task.outcome.outputs if each.key)
     return listed or ((first,) if first else ())

@@ -40,7 +40,7 @@ class TaskOverview:
     total: int
 
 
-class OverviewReader:
+class PredictionsOverviewReader:
     """Reads snapshots of one bucket; remembers finished tasks."""
 
     def __init__(self, names: TaskNamesReader, records: Records) -> None:

@@ -65,7 +65,7 @@ class Current:
 class TaskFound:
     """A task object as it was last seen."""
 
-    task: task.Task
+    task: task.TaskObject
     version: Version
 
 

@@ -10,7 +10,7 @@ from jobwire.systems.predictions.contract import (
     PROCESSING,
     QUEUED,
     SUCCEEDED,
-    ErrorCode,
+    TaskErrorCode,
 )
 
 _TEXT: Final = {"type": "string"}
@@ -41,7 +41,7 @@ def task_schema() -> dict[str, Any]:
         "updated_at": _TIME,
         "result": _object(output_url=_TEXT_OR_NULL, output_s3_key=_TEXT_OR_NULL),
         "error": _object(
-            code={"type": ["string", "null"], "examples": [str(code) for code in ErrorCode]},
+            code={"type": ["string", "null"], "examples": [str(code) for code in TaskErrorCode]},
             message=_TEXT_OR_NULL,
         ),
         "jobwire": {"type": "object", "description": "members of jobwire itself"},

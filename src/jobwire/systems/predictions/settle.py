@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from jobwire.systems.predictions import fetch, task
 from jobwire.systems.predictions.byte_budget import InHand
-from jobwire.systems.predictions.contract import FAILED, SUCCEEDED, ErrorCode, output_key
+from jobwire.systems.predictions.contract import FAILED, SUCCEEDED, TaskErrorCode, output_key
 from jobwire.systems.predictions.flow_deps import FlowDeps, Stepped
 from jobwire.systems.predictions.http_client import NoAnswer
 from jobwire.systems.predictions.images import is_data_url
@@ -76,7 +76,7 @@ async def _store_outputs(
     `only_data`: only the pictures in data URLs.
     """
     stored: list[Output] = []
-    problem = ErrorCode.OUTPUT_REFUSED
+    problem = TaskErrorCode.OUTPUT_REFUSED
     taken = {each.key for each in outcome.outputs}
     for index, output in enumerate(outcome.outputs):
         is_data = is_data_url(output.url)
@@ -90,14 +90,14 @@ async def _store_outputs(
                 taken.add(answer.key)
                 stored.append(answer)
             case fetch.Expired():
-                problem = ErrorCode.OUTPUT_EXPIRED
+                problem = TaskErrorCode.OUTPUT_EXPIRED
             case fetch.Refused(reason):
                 log.warning("output refused: %s  task=%s", reason, intent.tid)
             case NoAnswer(reason):
                 if may_have_output(intent, deps.clock.now_ms(), deps.policy):
                     log.warning("output not fetched, retried: %s  task=%s", reason, intent.tid)
                     return None
-                problem = ErrorCode.OUTPUT_EXPIRED
+                problem = TaskErrorCode.OUTPUT_EXPIRED
     if stored:
         return replace(outcome, outputs=tuple(stored))
     return Outcome(FAILED, code=str(problem))

@@ -20,7 +20,7 @@ from jobwire.systems.predictions.contract import (
     INPUT_TYPES,
     PROCESSING,
     QUEUED,
-    ErrorCode,
+    TaskErrorCode,
     input_key,
 )
 from jobwire.systems.predictions.flow_deps import FlowDeps, Stepped
@@ -54,7 +54,7 @@ async def accept(
     intent = current.intent
     photo = intent.photo
     if photo.size is not None and photo.size > deps.max_image_bytes:
-        return await _fail(deps, current, ErrorCode.TOO_LARGE)
+        return await _fail(deps, current, TaskErrorCode.TOO_LARGE)
     if not intent.admitted:
         admitted = await deps.limits.admit(photo, intent.tid)
         if isinstance(admitted, OverLimit):
@@ -74,21 +74,21 @@ async def accept(
     body = await deps.chat.fetch_photo(photo.file_id or "", deps.max_image_bytes)
     match body:
         case chat.PhotoTooLarge():
-            return await _fail(deps, current, ErrorCode.TOO_LARGE)
+            return await _fail(deps, current, TaskErrorCode.TOO_LARGE)
         case chat.Rejected(reason):
-            return await _fail(deps, current, ErrorCode.PHOTO_UNAVAILABLE, reason)
+            return await _fail(deps, current, TaskErrorCode.PHOTO_UNAVAILABLE, reason)
         case NoAnswer(reason):
             log.warning("photo not downloaded, retried later: %s  task=%s", reason, intent.tid)
-            return await deps.schedule_retry(current, ErrorCode.PHOTO_UNAVAILABLE)
+            return await deps.schedule_retry(current, TaskErrorCode.PHOTO_UNAVAILABLE)
         case chat.Later(after_s):
-            return await deps.schedule_retry(current, ErrorCode.PHOTO_UNAVAILABLE, after_s)
+            return await deps.schedule_retry(current, TaskErrorCode.PHOTO_UNAVAILABLE, after_s)
         case bytes() | memoryview():
             pass
     mime = images.sniff(body)
     if mime not in INPUT_TYPES:
-        return await _fail(deps, current, ErrorCode.NOT_A_PHOTO)
+        return await _fail(deps, current, TaskErrorCode.NOT_A_PHOTO)
     if len(body) > deps.max_image_bytes:
-        return await _fail(deps, current, ErrorCode.TOO_LARGE)
+        return await _fail(deps, current, TaskErrorCode.TOO_LARGE)
     key = input_key(photo.date_s, uuid_of(intent.tid), mime)
     await deps.bucket.put(key, body, content_type=mime)
     given = StoredInput(key, mime, len(body))
@@ -156,7 +156,7 @@ async def poll(deps: FlowDeps, current: Current, owner: str) -> Stepped:
 async def expire(deps: FlowDeps, current: Current, owner: str) -> Stepped:
     """Give up a task that is too old, unless the provider has its outcome or does not answer."""
     intent = current.intent
-    code = ErrorCode(intent.trouble) if intent.trouble else ErrorCode.TIMEOUT
+    code = TaskErrorCode(intent.trouble) if intent.trouble else TaskErrorCode.TIMEOUT
     if intent.submit_ms:
         request = await deps.request_of(intent)
         if intent.prediction_id:
@@ -252,7 +252,7 @@ async def _send_placeholder(
         case chat.Blocked() | chat.Rejected():
             log.info("chat refuses messages; provider not asked  task=%s", claimed.intent.tid)
             return await deps.records.update(
-                claimed, lambda intent: rules.failed(intent, ErrorCode.BLOCKED)
+                claimed, lambda intent: rules.failed(intent, TaskErrorCode.BLOCKED)
             )
         # No placeholder, or an unknown one: the delivery sends a text of its own.
         case chat.Later() | NoAnswer(not_done=True):
@@ -293,7 +293,7 @@ async def _submit(deps: FlowDeps, current: Current, owner: str, given: StoredInp
             return await deps.records.update(asked, _not_created(deps, None)), True
         case CreateRejected(reason):
             log.error("provider refused: %s  task=%s", reason, seen.tid)
-            return await _fail(deps, asked, ErrorCode.PROVIDER_REJECTED)
+            return await _fail(deps, asked, TaskErrorCode.PROVIDER_REJECTED)
         case NoAnswer(reason):
             log.warning(
                 "no answer to create: %s; searched in the provider's list later  task=%s",
@@ -313,7 +313,7 @@ def _not_created(deps: FlowDeps, after_s: float | None) -> Change:
             intent,
             state="submitting" if earlier else "stored",
             attempts=intent.attempts - 1,
-            trouble=str(ErrorCode.BUSY),
+            trouble=str(TaskErrorCode.BUSY),
         )
         return rules.schedule_retry(back, deps.clock.now_ms(), deps.policy, after_s)
 
@@ -326,7 +326,7 @@ async def _create_task(deps: FlowDeps, intent: Intent) -> None:
 
 
 async def _fail(
-    deps: FlowDeps, current: Current, code: ErrorCode, message: str | None = None
+    deps: FlowDeps, current: Current, code: TaskErrorCode, message: str | None = None
 ) -> Stepped:
     return await deps.records.update(
         current, lambda intent: rules.failed(intent, code, message)

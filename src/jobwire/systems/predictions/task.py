@@ -20,7 +20,7 @@ from jobwire.systems.predictions.contract import (
     QUEUED,
     SUCCEEDED,
     TERMINAL,
-    ErrorCode,
+    TaskErrorCode,
     TaskStatus,
     rfc3339,
 )
@@ -39,7 +39,7 @@ class BadTask(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TaskObject:
     """The known members of a task object of any program."""
 
     document: Document
@@ -79,7 +79,7 @@ class Task:
         )
 
 
-def parse(body: bytes, prediction_id: str) -> Task:
+def parse(body: bytes, prediction_id: str) -> TaskObject:
     """Read a task object; `BadTask` if it is not one, or its state is unknown."""
     document = loads(body)
     if document is None:
@@ -94,7 +94,7 @@ def parse(body: bytes, prediction_id: str) -> Task:
         raise BadTask("its prediction_id is not the one of its key")
     telegram, given = mapping(document.get("telegram")), mapping(document.get("input"))
     ours = mapping(document.get(_OURS))
-    return Task(
+    return TaskObject(
         document=document,
         prediction_id=prediction_id,
         chat_id=chat_id,
@@ -181,9 +181,9 @@ def encode(document: Document, writer: str) -> bytes:
     return dumps(stamped, indent=2)
 
 
-def known_code(code: str | None) -> ErrorCode:
+def known_code(code: str | None) -> TaskErrorCode:
     """A code of ours; whatever else stands in an object counts as the provider's failure."""
-    return ErrorCode(code) if code in set(ErrorCode) else ErrorCode.PROVIDER_FAILED
+    return TaskErrorCode(code) if code in set(TaskErrorCode) else TaskErrorCode.PROVIDER_FAILED
 
 
 def _key(value: object) -> str | None:

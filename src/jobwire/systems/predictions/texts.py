@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from jobwire.systems.predictions.contract import ErrorCode
+from jobwire.systems.predictions.contract import TaskErrorCode
 
 _HELP: Final = (
     (
@@ -25,56 +25,56 @@ _MODE: Final = ("The model is {model}.", "Модель: {model}.")
 _RECEIVED: Final = ("Photo received.", "Фото получено.")
 _RESULT: Final = ("Your picture.", "Ваша картинка.")
 
-_ERRORS: Final[dict[ErrorCode, tuple[str, str]]] = {
-    ErrorCode.TOO_LARGE: (
+_ERRORS: Final[dict[TaskErrorCode, tuple[str, str]]] = {
+    TaskErrorCode.TOO_LARGE: (
         "This photo is too large. Please send one of at most {limit_mb} MB.",
         "Фото слишком большое. Пришлите файл не больше {limit_mb} МБ.",
     ),
-    ErrorCode.NOT_A_PHOTO: (
+    TaskErrorCode.NOT_A_PHOTO: (
         "This is not a photo that I can read. Please send a JPEG or PNG.",
         "Это не похоже на фото. Пришлите JPEG или PNG.",
     ),
-    ErrorCode.PHOTO_UNAVAILABLE: (
+    TaskErrorCode.PHOTO_UNAVAILABLE: (
         "I could not download this photo. Please send it again.",
         "Не удалось скачать фото. Пришлите его ещё раз.",
     ),
-    ErrorCode.TOO_MANY_AT_ONCE: (
+    TaskErrorCode.TOO_MANY_AT_ONCE: (
         "Too many photos at once. Please wait for the results and send this one again.",
         "Слишком много фото сразу. Дождитесь результатов и пришлите это фото ещё раз.",
     ),
-    ErrorCode.TOO_MANY_PER_HOUR: (
+    TaskErrorCode.TOO_MANY_PER_HOUR: (
         "You have reached the limit of photos per hour. Please try again later.",
         "Достигнут лимит фото в час. Попробуйте позже.",
     ),
-    ErrorCode.TOO_MANY_IN_ALBUM: (
+    TaskErrorCode.TOO_MANY_IN_ALBUM: (
         "I process the first photos of an album only. Please send the others later.",
         "Из альбома я обработаю только первые фото. Остальные пришлите позже.",
     ),
-    ErrorCode.BUSY: (
+    TaskErrorCode.BUSY: (
         "The service is busy. Please try again later.",
         "Сервис занят. Попробуйте позже.",
     ),
-    ErrorCode.CONTENT_REFUSED: (
+    TaskErrorCode.CONTENT_REFUSED: (
         "The model refused this photo because of its content.",
         "Модель отклонила это фото из-за его содержания.",
     ),
-    ErrorCode.CANCELED: (
+    TaskErrorCode.CANCELED: (
         "The processing was canceled. Please send the photo again.",
         "Обработка отменена. Пришлите фото ещё раз.",
     ),
-    ErrorCode.TIMEOUT: (
+    TaskErrorCode.TIMEOUT: (
         "The processing took too long. Please send the photo again.",
         "Обработка заняла слишком много времени. Пришлите фото ещё раз.",
     ),
-    ErrorCode.OUTPUT_EXPIRED: (
+    TaskErrorCode.OUTPUT_EXPIRED: (
         "The result was no longer available. Please send the photo again.",
         "Результат больше недоступен. Пришлите фото ещё раз.",
     ),
-    ErrorCode.OUTPUT_REFUSED: (
+    TaskErrorCode.OUTPUT_REFUSED: (
         "The result is not a picture that I can show.",
         "Результат нельзя показать как картинку.",
     ),
-    ErrorCode.UNDELIVERED: (
+    TaskErrorCode.UNDELIVERED: (
         "Your picture is ready, but it could not be delivered. The bot's owner has been told.",
         "Картинка готова, но доставить её не удалось. Владелец бота об этом знает.",
     ),
@@ -110,7 +110,7 @@ def mode(language: str, model: str) -> str:
     return _MODE[_column(language)].format(model=model)
 
 
-def error(code: ErrorCode, language: str, *, limit_mb: int) -> str:
+def error(code: TaskErrorCode, language: str, *, limit_mb: int) -> str:
     """A failure in plain words."""
     return _ERRORS.get(code, _FAILED)[_column(language)].format(limit_mb=limit_mb)
 

@@ -20,14 +20,14 @@ from jobwire.systems.queues.checks import (
 )
 from jobwire.systems.queues.children import read_children
 from jobwire.systems.queues.codec import clean, number_of
-from jobwire.systems.queues.contract import COLLECTIONS, Meta, Refusal, State
+from jobwire.systems.queues.contract import COLLECTIONS, BullState, Meta, Refusal
 from jobwire.systems.queues.queue import QueueProducer
 
 _MAX_MS: Final = 10 * 365 * 86_400_000
 _NO_LIMIT: Final = "+inf"
-CLEANABLE: Final = tuple(state for state in COLLECTIONS if state is not State.WAITING_CHILDREN)
+CLEANABLE: Final = tuple(state for state in COLLECTIONS if state is not BullState.WAITING_CHILDREN)
 
-Finished: TypeAlias = Literal[State.COMPLETED, State.FAILED]
+Finished: TypeAlias = Literal[BullState.COMPLETED, BullState.FAILED]
 
 
 class Metrics(NamedTuple):
@@ -37,7 +37,7 @@ class Metrics(NamedTuple):
     minutes: list[int]
 
 
-class Limits(NamedTuple):
+class QueueLimits(NamedTuple):
     """What a queue is set to for all its workers; None means no limit."""
 
     concurrency: int | None
@@ -58,7 +58,7 @@ class QueueAdmin:
     async def retry(
         self,
         job_id: str,
-        state: Finished = State.FAILED,
+        state: Finished = BullState.FAILED,
         *,
         reset_attempts: bool = False,
         reset_starts: bool = False,
@@ -147,7 +147,7 @@ class QueueAdmin:
 
     async def retry_all(
         self,
-        state: Finished = State.FAILED,
+        state: Finished = BullState.FAILED,
         *,
         before_ms: int | None = None,
         batch: int = contract.BATCH,
@@ -159,7 +159,7 @@ class QueueAdmin:
 
     async def promote_all(self, *, batch: int = contract.BATCH) -> int:
         """Let all delayed jobs run as soon as workers are free; how many."""
-        return await self._requeue(State.DELAYED, _NO_LIMIT, batch)
+        return await self._requeue(BullState.DELAYED, _NO_LIMIT, batch)
 
     async def drain(self, *, delayed: bool = False) -> int:
         """Delete all jobs that wait, and the delayed ones if asked; how many."""
@@ -168,7 +168,9 @@ class QueueAdmin:
             total += removed
         return total
 
-    async def clean(self, state: State | str, *, grace_ms: int = 0, limit: int = 0) -> list[str]:
+    async def clean(
+        self, state: BullState | str, *, grace_ms: int = 0, limit: int = 0
+    ) -> list[str]:
         """Delete jobs of a state that are older than `grace_ms`; their ids. `limit` 0: all."""
         if state not in CLEANABLE:
             known = ", ".join(CLEANABLE)
@@ -179,8 +181,8 @@ class QueueAdmin:
         check_int("grace_ms", grace_ms, 0, _MAX_MS)
         check_int("limit", limit, 0, 10**9)
         before_ms = self._queue.now_ms() - grace_ms
-        ids = await self._clean(COLLECTIONS[State(state)], before_ms, limit)
-        if state == State.WAITING and (not limit or len(ids) < limit):
+        ids = await self._clean(COLLECTIONS[BullState(state)], before_ms, limit)
+        if state == BullState.WAITING and (not limit or len(ids) < limit):
             paused = self._queue.keys.paused
             if await self._queue.connection.call("EXISTS", paused):
                 ids += await self._clean(contract.PAUSED, before_ms, limit and limit - len(ids))
@@ -212,12 +214,12 @@ class QueueAdmin:
 
     # The queue
 
-    async def limits(self) -> Limits:
+    async def limits(self) -> QueueLimits:
         found = await self._queue.connection.call(
             "HMGET", self._queue.keys.meta, Meta.CONCURRENCY, Meta.LIMIT_MAX, Meta.LIMIT_MS
         )
         concurrency, max_jobs, per_ms = map(number_of, cast("list[str | None]", found))
-        return Limits(concurrency, max_jobs, per_ms)
+        return QueueLimits(concurrency, max_jobs, per_ms)
 
     async def set_concurrency(self, most: int | None) -> None:
         """How many jobs all workers together run at a time; None: as many as they have slots."""
@@ -300,7 +302,7 @@ class QueueAdmin:
         answer = cast(str, await self._queue.run(verb, job_id, *args))
         return None if answer in ("ok", "removed") else Refusal(answer)
 
-    async def _requeue(self, state: State, last: str | int, batch: int) -> int:
+    async def _requeue(self, state: BullState, last: str | int, batch: int) -> int:
         check_int("batch", batch, 1, contract.BATCH)
         total = 0
         while True:

@@ -11,7 +11,7 @@ import msgspec
 
 from jobwire.job.errors import RefusedError
 from jobwire.systems.queues import contract
-from jobwire.systems.queues.options import JobOptions, Keep, Retention
+from jobwire.systems.queues.options import BullJobOptions, Keep, Retention
 
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
@@ -109,7 +109,7 @@ def check_progress(value_json: str, *, any_number: bool = False) -> None:
         raise refuse(f"the progress {value} must lie between 0 and 100")
 
 
-def check_options(options: JobOptions) -> None:
+def check_options(options: BullJobOptions) -> None:
     if options.job_id:
         check_job_id(options.job_id)
     # Values come from other programs' JSON: a type checker has not seen them.

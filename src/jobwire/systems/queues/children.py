@@ -10,7 +10,7 @@ from jobwire.api.queue_jobs import NewJobOptions
 from jobwire.job.messages import Children, ChildRequest
 from jobwire.systems.queues.checks import refuse
 from jobwire.systems.queues.codec import read_json, readable
-from jobwire.systems.queues.contract import Field, Opt, Relation
+from jobwire.systems.queues.contract import BullField, Opt, Relation
 from jobwire.valkey import Connection
 
 
@@ -38,7 +38,7 @@ async def read_children(connection: Connection, job_key: str) -> Children:
         call("SMEMBERS", f"{job_key}:{Relation.UNPROCESSED}"),
     )
     keys = cast("list[str]", failed)
-    reasons = await asyncio.gather(*(call("HGET", key, Field.FAILED_REASON) for key in keys))
+    reasons = await asyncio.gather(*(call("HGET", key, BullField.FAILED_REASON) for key in keys))
     return Children(
         {key: read_json(text) for key, text in cast("dict[str, str]", values).items()},
         {

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from jobwire.job.messages import Json
-from jobwire.systems.queues.contract import KEEP_LIMIT, Field, KeepRule, Opt, State
+from jobwire.systems.queues.contract import KEEP_LIMIT, BullField, BullState, KeepRule, Opt
 from jobwire.valkey import Reply
 
 _decode: Final = msgspec.json.Decoder().decode
@@ -24,7 +24,7 @@ _BAD_DATA: Final = "the field data is not JSON"
 _NO_NAME: Final = "the job has no name"
 
 
-class Job(NamedTuple):
+class JobHash(NamedTuple):
     """A job hash, read. `take` brings the fields down to `parent_key`, which a worker needs; the
     others have their defaults then."""
 
@@ -63,7 +63,7 @@ class Job(NamedTuple):
 class Took(NamedTuple):
     """A job was started under the caller's token."""
 
-    job: Job
+    job: JobHash
 
 
 class Limited(NamedTuple):
@@ -73,7 +73,7 @@ class Limited(NamedTuple):
     due_ms: int
 
 
-class Blocked(NamedTuple):
+class QueueBlocked(NamedTuple):
     """The queue is paused, or runs as many jobs as it may."""
 
 
@@ -83,13 +83,13 @@ class Empty(NamedTuple):
     due_ms: int
 
 
-class StartFailed(NamedTuple):
+class BrokenJob(NamedTuple):
     """A job's keys are not what they should be; the stalled check of its queue finds it."""
 
     error: str
 
 
-TakeAnswer = Took | Limited | Blocked | Empty | StartFailed
+TakeAnswer = Took | Limited | QueueBlocked | Empty | BrokenJob
 
 
 _KEEP_ALL: Final = KeepRule()
@@ -105,9 +105,9 @@ def read_take(reply: Reply) -> TakeAnswer:
         case ["empty", str(due_ms)]:
             return Empty(int(due_ms))
         case ["failed", str(error)]:
-            return StartFailed(error)
+            return BrokenJob(error)
         case _:
-            return Blocked()
+            return QueueBlocked()
 
 
 _Text: TypeAlias = str | None
@@ -118,7 +118,7 @@ _Row: TypeAlias = tuple[
 priority, key of the parent."""
 
 
-def _read_started(job_id: str, row: _Row) -> Job:
+def _read_started(job_id: str, row: _Row) -> JobHash:
     """What a worker has to know of a job that it has started."""
     name, data, opts_json, timestamp, made, started, stacks, scheduler, deferred, *rest = row
     priority, parent_key = rest
@@ -130,7 +130,7 @@ def _read_started(job_id: str, row: _Row) -> Job:
         problem = problem or _BAD_DATA
     if name is None:
         problem = problem or _NO_NAME
-    return Job(
+    return JobHash(
         job_id,
         name or "",
         data or "",
@@ -153,60 +153,60 @@ def _options(text: str) -> tuple[dict[str, Json], str]:
     return _short_options(text) if len(text) <= _SHORT else _object(text)
 
 
-def read_job(job_id: str, flat: list[Reply]) -> Job:
+def read_job(job_id: str, flat: list[Reply]) -> JobHash:
     """A hash as HGETALL gives it inside a script: names and values in turn."""
     words = cast("list[str]", flat)
     return read_fields(job_id, dict(zip(words[::2], words[1::2], strict=True)))
 
 
-def read_fields(job_id: str, found: dict[str, str]) -> Job:
+def read_fields(job_id: str, found: dict[str, str]) -> JobHash:
     get = found.get
-    opts, problem = _object(get(Field.OPTS, "{}"))
-    data = get(Field.DATA, "")
+    opts, problem = _object(get(BullField.OPTS, "{}"))
+    data = get(BullField.DATA, "")
     if not _is_json(data):
         problem = problem or _BAD_DATA
-    if Field.NAME not in found:
+    if BullField.NAME not in found:
         problem = problem or _NO_NAME
-    progress = get(Field.PROGRESS, "0")
-    returned = get(Field.RETURN_VALUE, "")
-    return Job(
+    progress = get(BullField.PROGRESS, "0")
+    returned = get(BullField.RETURN_VALUE, "")
+    return JobHash(
         id=job_id,
-        name=get(Field.NAME, ""),
+        name=get(BullField.NAME, ""),
         data_json=data,
         opts=opts,
-        timestamp_ms=number_of(get(Field.TIMESTAMP)) or 0,
-        delay_ms=number_of(get(Field.DELAY)) or 0,
-        priority=number_of(get(Field.PRIORITY, opts.get(Opt.PRIORITY))) or 0,
-        attempts_started=number_of(get(Field.ATTEMPTS_STARTED)) or 0,
-        attempts_made=number_of(get(Field.ATTEMPTS_MADE)) or 0,
-        stalled=number_of(get(Field.STALLED)) or 0,
+        timestamp_ms=number_of(get(BullField.TIMESTAMP)) or 0,
+        delay_ms=number_of(get(BullField.DELAY)) or 0,
+        priority=number_of(get(BullField.PRIORITY, opts.get(Opt.PRIORITY))) or 0,
+        attempts_started=number_of(get(BullField.ATTEMPTS_STARTED)) or 0,
+        attempts_made=number_of(get(BullField.ATTEMPTS_MADE)) or 0,
+        stalled=number_of(get(BullField.STALLED)) or 0,
         progress_json=progress if _is_json(progress) else "0",
         return_json=returned if _is_json(returned) else "",
-        failed_reason=get(Field.FAILED_REASON, ""),
-        stacktrace=_texts(get(Field.STACKTRACE, "[]")),
-        processed_on_ms=number_of(get(Field.PROCESSED_ON)),
-        finished_on_ms=number_of(get(Field.FINISHED_ON)),
-        processed_by=get(Field.PROCESSED_BY, ""),
-        parent_key=get(Field.PARENT_KEY, ""),
-        scheduler=get(Field.SCHEDULER, ""),
-        deduplication_id=get(Field.DEDUPLICATION_ID, ""),
-        deferred_failure=get(Field.DEFERRED_FAILURE, ""),
+        failed_reason=get(BullField.FAILED_REASON, ""),
+        stacktrace=_texts(get(BullField.STACKTRACE, "[]")),
+        processed_on_ms=number_of(get(BullField.PROCESSED_ON)),
+        finished_on_ms=number_of(get(BullField.FINISHED_ON)),
+        processed_by=get(BullField.PROCESSED_BY, ""),
+        parent_key=get(BullField.PARENT_KEY, ""),
+        scheduler=get(BullField.SCHEDULER, ""),
+        deduplication_id=get(BullField.DEDUPLICATION_ID, ""),
+        deferred_failure=get(BullField.DEFERRED_FAILURE, ""),
         problem=problem,
     )
 
 
-def read_counts(numbers: Sequence[int]) -> dict[State, int]:
+def read_counts(numbers: Sequence[int]) -> dict[BullState, int]:
     """The numbers of the script `counts`. Jobs that an older program moved to the list `paused` are
     waiting ones."""
     waiting, in_paused, active, delayed, prioritized, waiting_children, completed, failed = numbers
     return {
-        State.WAITING: waiting + in_paused,
-        State.PRIORITIZED: prioritized,
-        State.DELAYED: delayed,
-        State.ACTIVE: active,
-        State.WAITING_CHILDREN: waiting_children,
-        State.COMPLETED: completed,
-        State.FAILED: failed,
+        BullState.WAITING: waiting + in_paused,
+        BullState.PRIORITIZED: prioritized,
+        BullState.DELAYED: delayed,
+        BullState.ACTIVE: active,
+        BullState.WAITING_CHILDREN: waiting_children,
+        BullState.COMPLETED: completed,
+        BullState.FAILED: failed,
     }
 
 

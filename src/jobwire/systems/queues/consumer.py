@@ -13,7 +13,7 @@ from jobwire.systems.queues import settle_args
 from jobwire.systems.queues.checks import check_queue_name
 from jobwire.systems.queues.clock import NowMs, system_now_ms
 from jobwire.systems.queues.codec import (
-    Job,
+    JobHash,
     KeepRule,
     TakeAnswer,
     Took,
@@ -26,18 +26,18 @@ from jobwire.systems.queues.contract import CANCELED, Keys, Refusal
 from jobwire.systems.queues.scheduler_iterations import Unreadable, next_iteration
 from jobwire.systems.queues.scripts import script
 from jobwire.systems.queues.settings import BullSettings
-from jobwire.systems.queues.settle_args import End, Failure
+from jobwire.systems.queues.settle_args import End, FailedAttempt
 from jobwire.valkey import Arg, Connection, Reply, ServerError
 
 _log = logging.getLogger("jobwire.bullmq")
 
 
-class Settled(NamedTuple):
+class SettledAttempt(NamedTuple):
     """The attempt is over."""
 
 
 _OK: Final = "ok"
-_SETTLED: Final = Settled()
+_SETTLED: Final = SettledAttempt()
 
 
 class BullConsumer:
@@ -78,7 +78,7 @@ class BullConsumer:
 
     async def recover(
         self, token_prefix: str, known: Iterable[str], idle_ms: int = 0
-    ) -> list[tuple[str, Job]]:
+    ) -> list[tuple[str, JobHash]]:
         """Active jobs whose token begins so and is not in `known`, with their tokens."""
         args = (token_prefix, self.settings.lock_ms, idle_ms, *known)
         rows = cast("list[tuple[str, str, list[Reply]]]", await self._run("recover", *args))
@@ -97,36 +97,40 @@ class BullConsumer:
     # Ending an attempt
 
     def complete(
-        self, job: Job, token: str, result_json: str = "null", *, keep: KeepRule | None = None
-    ) -> Awaitable[Settled | Refusal]:
+        self, job: JobHash, token: str, result_json: str = "null", *, keep: KeepRule | None = None
+    ) -> Awaitable[SettledAttempt | Refusal]:
         """End the job with its result; `keep` counts where the job has no rule of its own."""
         return self._only(self.settle([settle_args.completed(job, token, result_json, keep)]))
 
     def fail(
-        self, job: Job, token: str, failure: Failure, *, keep: KeepRule | None = None
-    ) -> Awaitable[Settled | Refusal]:
+        self, job: JobHash, token: str, failure: FailedAttempt, *, keep: KeepRule | None = None
+    ) -> Awaitable[SettledAttempt | Refusal]:
         """End the job as failed for good."""
         return self._only(self.settle([settle_args.failed(job, token, failure, keep)]))
 
-    def settle(self, ends: Iterable[End]) -> Awaitable[list[Settled | Refusal | ServerError]]:
+    def settle(
+        self, ends: Iterable[End]
+    ) -> Awaitable[list[SettledAttempt | Refusal | ServerError]]:
         """End many jobs; where the server refuses to write one of them, its answer is the error."""
         args: list[Arg] = [self.settings.metrics_points]
         for end in ends:
             args += end
         return self._all_left(self._run("settle", *args))
 
-    def retry(self, job: Job, token: str, failure: Failure) -> Awaitable[Settled | Refusal]:
+    def retry(
+        self, job: JobHash, token: str, failure: FailedAttempt
+    ) -> Awaitable[SettledAttempt | Refusal]:
         """End a failed attempt and requeue the job."""
         return self._left(self._run("retry", *settle_args.retried(job, token, failure)))
 
     def delay(
-        self, job: Job, token: str, delay_ms: int, failure: Failure | None = None
-    ) -> Awaitable[Settled | Refusal]:
+        self, job: JobHash, token: str, delay_ms: int, failure: FailedAttempt | None = None
+    ) -> Awaitable[SettledAttempt | Refusal]:
         """End an attempt and run the job later. It counts as an attempt where it failed."""
         args = settle_args.delayed(job, token, delay_ms, failure)
         return self._left(self._run("delay", *args))
 
-    def release(self, job_id: str, token: str) -> Awaitable[Settled | Refusal]:
+    def release(self, job_id: str, token: str) -> Awaitable[SettledAttempt | Refusal]:
         """Requeue the job unfinished, as the next one to start."""
         return self._left(self._run("release", job_id, token))
 
@@ -180,21 +184,23 @@ class BullConsumer:
         return self._connection.run(script(verb), self._declared, (*head, *args))
 
     async def _only(
-        self, answers: Awaitable[Sequence[Settled | Refusal | ServerError]]
-    ) -> Settled | Refusal:
+        self, answers: Awaitable[Sequence[SettledAttempt | Refusal | ServerError]]
+    ) -> SettledAttempt | Refusal:
         (answer,) = await answers
         if isinstance(answer, ServerError):
             raise answer
         return answer
 
-    async def _all_left(self, reply: Awaitable[Reply]) -> list[Settled | Refusal | ServerError]:
+    async def _all_left(
+        self, reply: Awaitable[Reply]
+    ) -> list[SettledAttempt | Refusal | ServerError]:
         words = cast("list[str | ServerError]", await reply)
         return [
             _SETTLED if word == _OK else word if isinstance(word, ServerError) else Refusal(word)
             for word in words
         ]
 
-    async def _left(self, reply: Awaitable[Reply]) -> Settled | Refusal:
+    async def _left(self, reply: Awaitable[Reply]) -> SettledAttempt | Refusal:
         match await reply:
             case ["ok", *_]:
                 return _SETTLED
@@ -213,7 +219,7 @@ class BullConsumer:
             await self._advance(answer.job)
         return answer
 
-    async def _advance(self, job: Job) -> None:
+    async def _advance(self, job: JobHash) -> None:
         """The consumer that starts an iteration adds the next one. After a crash before this line
         the job stalls, and its next consumer adds it."""
         try:

@@ -126,7 +126,7 @@ PERMANENT: Final = (f"{DEFAULT_PREFIX}:*",)
 """Keys of this wire have no lifetime: retention is the jobs' own."""
 
 
-class Field(StrEnum):
+class BullField(StrEnum):
     """Fields of a job hash that we read or write."""
 
     NAME = "name"
@@ -171,7 +171,7 @@ class Relation(StrEnum):
     FAILED = "unsuccessful"
 
 
-class Extra(StrEnum):
+class BullExtra(StrEnum):
     """Extras: in the hash `workerId` and a first `progress`; the others in events."""
 
     WORKER_ID = "workerId"
@@ -208,7 +208,7 @@ class Opt(StrEnum):
     SCHEDULER = "repeatJobKey"
 
 
-class State(StrEnum):
+class BullState(StrEnum):
     """Where a job is, as `getState` returns it."""
 
     WAITING = "waiting"
@@ -223,16 +223,16 @@ class State(StrEnum):
 
 WAIT: Final = "wait"
 COLLECTIONS: Final = {
-    state: WAIT if state is State.WAITING else str(state)
-    for state in State
-    if state is not State.UNKNOWN
+    state: WAIT if state is BullState.WAITING else str(state)
+    for state in BullState
+    if state is not BullState.UNKNOWN
 }
 """State → the last part of the key of its list or sorted set."""
-NEWEST_FIRST: Final = frozenset((State.COMPLETED, State.FAILED))
+NEWEST_FIRST: Final = frozenset((BullState.COMPLETED, BullState.FAILED))
 """The states whose jobs are listed from the newest one; others in the order of their start."""
 
 
-class Event(StrEnum):
+class EventName(StrEnum):
     """Names of the events that we write."""
 
     ADDED = "added"
@@ -256,7 +256,7 @@ class Event(StrEnum):
     """An extra: the published contract has it in addition to `waiting` or `delayed`."""
 
 
-class EventField(StrEnum):
+class BullEventField(StrEnum):
     """Fields of events: each has the first one, and most the second."""
 
     EVENT = "event"
@@ -367,5 +367,5 @@ def python_client_name(queue: str, prefix: str) -> str:
     return f"{prefix}:{queue}"
 
 
-RESERVED_KINDS: Final[frozenset[str]] = frozenset(Event) - {Event.PROGRESS} | {"error"}
+RESERVED_KINDS: Final[frozenset[str]] = frozenset(EventName) - {EventName.PROGRESS} | {"error"}
 """Kinds of reports that no handler may use: watchers would take them for a change of state."""

@@ -37,10 +37,10 @@ from jobwire.api.schedulers import (
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import CancelOutcome, Children, Json
 from jobwire.systems.queues import contract
-from jobwire.systems.queues.admin import Limits, QueueAdmin
+from jobwire.systems.queues.admin import QueueAdmin, QueueLimits
 from jobwire.systems.queues.checks import refuse
 from jobwire.systems.queues.codec import readable
-from jobwire.systems.queues.contract import NEWEST_FIRST, Refusal, State
+from jobwire.systems.queues.contract import NEWEST_FIRST, BullState, Refusal
 from jobwire.systems.queues.events import QueueEvent, read_events
 from jobwire.systems.queues.flow_tree import TreeReader
 from jobwire.systems.queues.flows import FlowJobs, add_flow
@@ -60,7 +60,7 @@ from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
 
 _BLOCK_S: Final = 10.0
-_ENDED: Final = (State.COMPLETED, State.FAILED)
+_ENDED: Final = (BullState.COMPLETED, BullState.FAILED)
 _LOCAL: Final = "redis://localhost:6379"
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class BullQueue:
             found = await self._use().list(
                 state, first=first, count=limit, oldest_first=state not in NEWEST_FIRST
             )
-            total = (await self._use().counts())[State(state)]
+            total = (await self._use().counts())[BullState(state)]
         shown = [_read(job_body(job, self.name, state)) for job in found]
         return QueueJobPage(shown, total, first + limit if first + limit < total else None)
 
@@ -176,9 +176,9 @@ class BullQueue:
     async def retry(self, job_id: str) -> JobChanged:
         """Run a failed or completed job again."""
         with raises_unavailable():
-            refusal = await self._admin.retry(job_id, State.FAILED)
+            refusal = await self._admin.retry(job_id, BullState.FAILED)
             if refusal is Refusal.WRONG_STATE:
-                refusal = await self._admin.retry(job_id, State.COMPLETED)
+                refusal = await self._admin.retry(job_id, BullState.COMPLETED)
         return await self._changed(job_id, refusal)
 
     async def promote(self, job_id: str) -> JobChanged:
@@ -239,7 +239,7 @@ class BullQueue:
         """Delete a job with its children; one that runs is canceled."""
         with raises_unavailable():
             refusal = await self._admin.remove(job_id, children=children)
-            if refusal is Refusal.LOCKED and await self._use().state(job_id) is State.ACTIVE:
+            if refusal is Refusal.LOCKED and await self._use().state(job_id) is BullState.ACTIVE:
                 await self.cancel(job_id)
                 return
         _done(refusal)
@@ -282,7 +282,7 @@ class BullQueue:
 
     async def retry_all(self, state: Literal["failed", "completed"] = "failed") -> int:
         """Run all failed jobs again, or all completed ones; how many."""
-        chosen: Any = State(state)
+        chosen: Any = BullState(state)
         with raises_unavailable():
             return await self._admin.retry_all(chosen)
 
@@ -296,7 +296,7 @@ class BullQueue:
         with raises_unavailable():
             _done(await self._admin.obliterate(force=force))
 
-    async def limits(self) -> Limits:
+    async def limits(self) -> QueueLimits:
         """Return the concurrency and the rate limit of all workers together."""
         with raises_unavailable():
             return await self._admin.limits()

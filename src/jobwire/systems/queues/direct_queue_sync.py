@@ -25,7 +25,7 @@ from jobwire.api.queues import QueueEventData
 from jobwire.api.schedulers import SchedulerPage, SchedulerSet
 from jobwire.job.messages import Children, Json
 from jobwire.systems.queues import contract
-from jobwire.systems.queues.admin import Limits
+from jobwire.systems.queues.admin import QueueLimits
 from jobwire.systems.queues.direct_queue import BullQueue
 
 _END: Final = None
@@ -175,7 +175,7 @@ class SyncBullQueue:
         """Delete the queue with everything in it; `force`: also while workers run its jobs."""
         return self._run(self._queue.obliterate(force=force))
 
-    def limits(self) -> Limits:
+    def limits(self) -> QueueLimits:
         """Return the concurrency and the rate limit of all workers together."""
         return self._run(self._queue.limits())
 

@@ -8,7 +8,7 @@ from jobwire.doctor import Finding, valkey
 from jobwire.settings import Loaded
 from jobwire.systems.backends import known_valkey
 from jobwire.systems.queues.announcement import seen_workers
-from jobwire.systems.queues.contract import State
+from jobwire.systems.queues.contract import BullState
 from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.metrics import QueueFigures, measure
 from jobwire.systems.queues.scripts import SCRIPTS
@@ -73,7 +73,7 @@ async def _queues(connection: Connection, prefix: str, names: tuple[str, ...]) -
 
 def _judge(queue: str, found: QueueFigures, workers: int | None) -> Iterator[Finding]:
     """Judge the figures of one queue. Pure."""
-    waiting = found.jobs[State.WAITING] + found.jobs[State.PRIORITIZED]
+    waiting = found.jobs[BullState.WAITING] + found.jobs[BullState.PRIORITIZED]
     if found.paused:
         fix = "resume it when it may run again"
         yield Finding("paused queue", "note", f"{queue}: {plural(waiting, 'job')} waiting", fix=fix)

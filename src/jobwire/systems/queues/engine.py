@@ -40,25 +40,25 @@ from jobwire.job.messages import (
     ReportAnswer,
     RetryLater,
     SettleAnswer,
+    Settled,
     TaskDefinition,
     Token,
     WaitsForChildren,
 )
-from jobwire.job.messages import Settled as SettledBatch
 from jobwire.job.states import State
 from jobwire.systems.queues import settle_args
 from jobwire.systems.queues.announcement import Announcement
 from jobwire.systems.queues.children import child_flow, read_children
 from jobwire.systems.queues.codec import (
+    BrokenJob,
     Empty,
-    Job,
+    JobHash,
     Limited,
-    StartFailed,
     TakeAnswer,
     Took,
     number_of,
 )
-from jobwire.systems.queues.consumer import BullConsumer, Settled
+from jobwire.systems.queues.consumer import BullConsumer, SettledAttempt
 from jobwire.systems.queues.contract import (
     RATE_LIMITED,
     RESERVED_KINDS,
@@ -72,11 +72,11 @@ from jobwire.systems.queues.idle_queues import IdleQueue
 from jobwire.systems.queues.lease_renewal import BullLeaseRenewer, read_renewed
 from jobwire.systems.queues.leased_jobs import end_of, failure_of, leased_job
 from jobwire.systems.queues.new_jobs import flow_tree
-from jobwire.systems.queues.options import JobOptions, Parent
-from jobwire.systems.queues.queue import NewJob, QueueProducer
+from jobwire.systems.queues.options import BullJobOptions, Parent
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.replies import raises_unavailable, settle_answer, unavailable
 from jobwire.systems.queues.reports import wire_report
-from jobwire.systems.queues.settle_args import End, Failure
+from jobwire.systems.queues.settle_args import End, FailedAttempt
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import ServerError, ValkeyError
 
@@ -89,7 +89,7 @@ _PROMOTE_MS: Final = 5_000
 """How often due jobs are looked for while the rate limit is reached."""
 
 Sent = Awaitable[SettleAnswer]
-Ended = Settled | Refusal | ServerError
+Ended = SettledAttempt | Refusal | ServerError
 
 
 class BullEngine:
@@ -272,7 +272,7 @@ class BullEngine:
                     now_ms = self._shared.now_ms()
                     self._not_before_ms = now_ms + wait_ms
                     self._promote_ms = min(due_ms or now_ms + _PROMOTE_MS, now_ms + _PROMOTE_MS)
-                case StartFailed(error):
+                case BrokenJob(error):
                     _log.error("a job was not started: queue=%s error=%s", self.name, error)
                 case _:  # paused, or as many active as allowed
                     self._idle.due_ms = None
@@ -314,7 +314,7 @@ class BullEngine:
         return _collected(sent)
 
     def _send_report(self, leased: LeasedJob, report: Report) -> Awaitable[ReportAnswer]:
-        job = cast(Job, leased.wire)
+        job = cast(JobHash, leased.wire)
         if report.kind == CHILD_KIND:
             child = msgspec.json.decode(report.data_json, type=ChildRequest)
             return self._add_child(leased, child)
@@ -347,8 +347,8 @@ class BullEngine:
                 )
                 sent = add_flow(shared.connection, root, shared.settings, now_ms=shared.now_ms)
             else:
-                options = JobOptions(job_id=child.job_id, parent=parent)
-                job = NewJob(child.task, child.payload_json, options)
+                options = BullJobOptions(job_id=child.job_id, parent=parent)
+                job = NewBullJob(child.task, child.payload_json, options)
                 sent = open_queue(child.queue).send(job)
         except RefusedError as error:
             self._refused_children[leased.job.id] = f"a child was refused: {error.message}"
@@ -365,9 +365,7 @@ class BullEngine:
 
     # Settling
 
-    def settle(
-        self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int
-    ) -> Awaitable[SettledBatch]:
+    def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int) -> Awaitable[Settled]:
         """One script for all jobs that end, one for each other outcome and one for the next jobs,
         all in one write."""
         places: list[int] = []
@@ -402,7 +400,7 @@ class BullEngine:
         calls: Sequence[tuple[Sequence[int], Awaitable[Sequence[Ended]]]],
         others: Sequence[tuple[int, Sent]],
         following: Awaitable[list[LeasedJob]],
-    ) -> SettledBatch:
+    ) -> Settled:
         answers = [SettleAnswer.SETTLED] * len(batch)
         failure: BackendUnavailable | None = None
         # All replies are awaited, whatever fails: a reply that is not read is a job forgotten.
@@ -414,7 +412,7 @@ class BullEngine:
         for places, reply in calls:
             try:
                 for place, ended in zip(places, await reply, strict=True):
-                    if not isinstance(ended, Settled):
+                    if not isinstance(ended, SettledAttempt):
                         answers[place] = await self._not_settled(batch[place][0], ended)
             except ValkeyError as error:
                 failure = unavailable(error)
@@ -424,18 +422,18 @@ class BullEngine:
             failure, jobs = error, []
         if failure is not None:
             raise failure
-        return SettledBatch(answers, jobs)
+        return Settled(answers, jobs)
 
     async def _not_settled(self, leased: LeasedJob, answer: Refusal | ServerError) -> SettleAnswer:
         """A job whose children have not all succeeded cannot be completed: it fails."""
-        job = cast(Job, leased.wire)
+        job = cast(JobHash, leased.wire)
         if isinstance(answer, ServerError):
             _log.error("the server refuses to end a job: job=%s error=%s", job.id, answer)
             return SettleAnswer.REFUSED
         if answer is Refusal.PENDING_CHILDREN:
-            failure = Failure("the job returned while children of it were pending")
+            failure = FailedAttempt("the job returned while children of it were pending")
         elif answer is Refusal.FAILED_CHILDREN:
-            failure = Failure("the job returned although a child of it failed")
+            failure = FailedAttempt("the job returned although a child of it failed")
         else:
             return settle_answer(answer)
         return settle_answer(await self.consumer.fail(job, leased.token, failure))
@@ -449,7 +447,7 @@ class BullEngine:
 
     def _send(self, leased: LeasedJob, outcome: Outcome) -> Sent:
         """Send an outcome that does not end the job."""
-        consumer, job, token = self.consumer, cast(Job, leased.wire), leased.token
+        consumer, job, token = self.consumer, cast(JobHash, leased.wire), leased.token
         match outcome:
             case RetryLater(after_s, error):
                 delay_ms, failure = round(after_s * 1000), failure_of(error)
@@ -468,7 +466,7 @@ class BullEngine:
             case Done() | Failed() | Canceled():
                 raise TypeError(f"{outcome!r} ends its job")
 
-    def _limited(self, job: Job, token: str, for_s: float) -> Sent:
+    def _limited(self, job: JobHash, token: str, for_s: float) -> Sent:
         """The limiter's key holds for all workers that have a limit; those without one ignore it,
         so this one also remembers it."""
         wait_ms = max(1, round(for_s * 1000))
@@ -478,18 +476,20 @@ class BullEngine:
         limiting = self._shared.connection.call(*command)
         return _ended(self.consumer.release(job.id, token), limiting)
 
-    async def _waits(self, job: Job, token: str, answer: Awaitable[bool | Refusal]) -> SettleAnswer:
+    async def _waits(
+        self, job: JobHash, token: str, answer: Awaitable[bool | Refusal]
+    ) -> SettleAnswer:
         """Without a pending child the job runs again at once."""
         answered = await answer
         if answered is True:
             return SettleAnswer.SETTLED
         reason = self._refused_children.pop(JobId(job.id), "")
         if answered is False and reason:
-            return settle_answer(await self.consumer.fail(job, token, Failure(reason)))
+            return settle_answer(await self.consumer.fail(job, token, FailedAttempt(reason)))
         if answered is False:
             return settle_answer(await self.consumer.release(job.id, token))
         if answered is Refusal.FAILED_CHILDREN:
-            failure = Failure("a child of the job failed")
+            failure = FailedAttempt("a child of the job failed")
             return settle_answer(await self.consumer.fail(job, token, failure))
         return settle_answer(answered)
 
@@ -523,7 +523,7 @@ class BullEngine:
 
 
 async def _ended(
-    answer: Awaitable[Settled | Refusal], before: Awaitable[object] | None = None
+    answer: Awaitable[SettledAttempt | Refusal], before: Awaitable[object] | None = None
 ) -> SettleAnswer:
     if before is not None:
         await before

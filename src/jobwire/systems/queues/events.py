@@ -10,14 +10,19 @@ from typing import Final, cast
 import msgspec
 
 from jobwire.systems.queues.codec import json_or_text, readable
-from jobwire.systems.queues.contract import Event, EventField, Field
+from jobwire.systems.queues.contract import BullEventField, BullField, EventName
 from jobwire.valkey.stream_ids import START, read_position
 
 _encode: Final = msgspec.json.Encoder().encode
-_KNOWN: Final = frozenset(Event)
-_JSON_FIELDS: Final = {Event.PROGRESS: EventField.DATA, Event.COMPLETED: Field.RETURN_VALUE}
-_TERMINAL: Final = frozenset((Event.COMPLETED, Event.FAILED, Event.REMOVED))
-_AFTER_END: Final = frozenset((Event.RETRIES_EXHAUSTED, Event.STALLED, Event.DUPLICATED))
+_KNOWN: Final = frozenset(EventName)
+_JSON_FIELDS: Final = {
+    EventName.PROGRESS: BullEventField.DATA,
+    EventName.COMPLETED: BullField.RETURN_VALUE,
+}
+_TERMINAL: Final = frozenset((EventName.COMPLETED, EventName.FAILED, EventName.REMOVED))
+_AFTER_END: Final = frozenset(
+    (EventName.RETRIES_EXHAUSTED, EventName.STALLED, EventName.DUPLICATED)
+)
 """Events that do not mean that an ended job runs again."""
 CUSTOM: Final = "custom"
 """The name of events that the wire does not define: it could be a word of the event stream."""
@@ -41,8 +46,8 @@ class QueueEvent:
         self.id = entry_id
         self.position = read_position(entry_id) or START
         self.fields = dict(zip(flat[::2], flat[1::2], strict=False))
-        self.name = self.fields.pop(EventField.EVENT, "")
-        self.job_id: str | None = self.fields.pop(EventField.JOB_ID, None)
+        self.name = self.fields.pop(BullEventField.EVENT, "")
+        self.job_id: str | None = self.fields.pop(BullEventField.JOB_ID, None)
         self._body: bytes | None = None
 
     @property
@@ -64,7 +69,7 @@ class QueueEvent:
     def body(self) -> bytes:
         """The whole event, as a JSON object; encoded once for all subscribers."""
         if self._body is None:
-            parsed = _JSON_FIELDS.get(cast(Event, self.name))
+            parsed = _JSON_FIELDS.get(cast(EventName, self.name))
             fields = {
                 readable(name): msgspec.Raw(
                     _encode(json_or_text(text) if name == parsed else readable(text))

@@ -20,7 +20,7 @@ from jobwire.api.flows import (
 )
 from jobwire.systems.queues.checks import is_job_id, job_of_key
 from jobwire.systems.queues.codec import number_of, read_json, readable
-from jobwire.systems.queues.contract import Field, Keys, Relation, State
+from jobwire.systems.queues.contract import BullField, BullState, Keys, Relation
 from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
@@ -28,10 +28,10 @@ from jobwire.valkey import Connection
 _MAX_SCANS: Final = 10
 
 _RECORDED: Final = {
-    Relation.FAILED: State.FAILED,
-    Relation.IGNORED: State.FAILED,
-    Relation.PROCESSED: State.COMPLETED,
-    Relation.UNPROCESSED: State.UNKNOWN,
+    Relation.FAILED: BullState.FAILED,
+    Relation.IGNORED: BullState.FAILED,
+    Relation.PROCESSED: BullState.COMPLETED,
+    Relation.UNPROCESSED: BullState.UNKNOWN,
 }
 """Relation → the state of a child whose hash is gone. Failed children are shown first."""
 
@@ -41,7 +41,7 @@ class JobRef(NamedTuple):
 
     queue: str
     id: str
-    recorded: State = State.UNKNOWN
+    recorded: BullState = BullState.UNKNOWN
 
 
 class _ReadJob(NamedTuple):
@@ -85,8 +85,8 @@ class TreeReader:
 
     async def _parent(self, queue: str, job_id: str) -> FlowJobInfo | None:
         key = self._keys(queue).job(job_id)
-        parent_key = await self._connection.call("HGET", key, Field.PARENT_KEY)
-        ref = self._ref(cast("str | None", parent_key) or "", State.UNKNOWN)
+        parent_key = await self._connection.call("HGET", key, BullField.PARENT_KEY)
+        ref = self._ref(cast("str | None", parent_key) or "", BullState.UNKNOWN)
         if ref is None:
             return None
         parent = (await self._job(ref)).body
@@ -96,7 +96,14 @@ class TreeReader:
         call, key = self._connection.call, self._keys(ref.queue).job(ref.id)
         opened = QueueProducer(self._connection, ref.queue, self._settings)
         fields, state, counts = await asyncio.gather(
-            call("HMGET", key, Field.NAME, Field.TIMESTAMP, Field.PROGRESS, Field.FAILED_REASON),
+            call(
+                "HMGET",
+                key,
+                BullField.NAME,
+                BullField.TIMESTAMP,
+                BullField.PROGRESS,
+                BullField.FAILED_REASON,
+            ),
             opened.state(ref.id),
             asyncio.gather(*(call(size, f"{key}:{each}") for each, size in _SIZE.items())),
         )
@@ -149,7 +156,7 @@ class TreeReader:
         refs = (self._ref(key, _RECORDED[relation]) for key in keys)
         return [ref for ref in refs if ref is not None]
 
-    def _ref(self, key: str, recorded: State) -> JobRef | None:
+    def _ref(self, key: str, recorded: BullState) -> JobRef | None:
         """The job of a key; None if it is no job's, has another prefix or may not be seen."""
         found = job_of_key(key, self._settings.prefix)
         return JobRef(*found, recorded) if found and self._may_see(found[0]) else None

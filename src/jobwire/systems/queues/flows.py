@@ -16,7 +16,7 @@ from jobwire.systems.queues.checks import BULK_TOO_LARGE, refuse
 from jobwire.systems.queues.clock import NowMs, system_now_ms
 from jobwire.systems.queues.contract import Keys, Refusal
 from jobwire.systems.queues.options import Parent, ParentPolicy, write_options, write_parent
-from jobwire.systems.queues.queue import NewJob, QueueProducer, check_bulk_bytes
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer, check_bulk_bytes
 from jobwire.systems.queues.scripts import script
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Arg, Connection, Reply
@@ -29,7 +29,7 @@ class FlowNode:
     """A job and the jobs that it waits for; `policy` is the effect of its failure on its parent."""
 
     queue: str
-    job: NewJob
+    job: NewBullJob
     children: Sequence["FlowNode"] = ()
     policy: ParentPolicy = ""
 
@@ -80,7 +80,7 @@ async def _made(answer: Awaitable[Reply], tree: FlowJobs) -> FlowJobs | Refusal:
 class _Node:
     keys: Keys
     job_id: str
-    job: NewJob
+    job: NewBullJob
     waits: bool
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final, NamedTuple
 
-from jobwire.systems.queues.contract import Event, Field, Keys, Refusal, State
+from jobwire.systems.queues.contract import BullField, BullState, EventName, Keys, Refusal
 from jobwire.systems.queues.events import QueueEvent, read_events
 from jobwire.systems.queues.queue import QueueProducer
 from jobwire.valkey import Config
@@ -17,7 +17,7 @@ from jobwire.valkey.stream_follower import StreamFollower
 from jobwire.valkey.stream_ids import START, Position
 from jobwire.valkey.stream_subscriptions import EventReader, Rules
 
-FINISHED: Final = frozenset((State.COMPLETED, State.FAILED, State.UNKNOWN))
+FINISHED: Final = frozenset((BullState.COMPLETED, BullState.FAILED, BullState.UNKNOWN))
 _PAGE: Final = 500
 _RULES: Final[Rules[QueueEvent]] = Rules(
     read=read_events,
@@ -27,10 +27,10 @@ _RULES: Final[Rules[QueueEvent]] = Rules(
 )
 
 
-class Ended(NamedTuple):
+class FinishedJob(NamedTuple):
     """How a job ended; `value_json` is the result of a completed one."""
 
-    state: State
+    state: BullState
     value_json: str = ""
     reason: str = ""
 
@@ -88,7 +88,7 @@ class QueueFollower:
 
     async def wait_until_finished(
         self, queue: QueueProducer, job_id: str, timeout_s: float
-    ) -> Ended | Refusal | None:
+    ) -> FinishedJob | Refusal | None:
         """How a job ended; None if it has not in this time, or if this process stops. A Refusal if
         there is no such job.
 
@@ -113,23 +113,31 @@ class QueueFollower:
         return Keys(queue, self._prefix).events
 
 
-def _as_ended(event: QueueEvent) -> Ended | None:
+def _as_ended(event: QueueEvent) -> FinishedJob | None:
     match event.name:
-        case Event.COMPLETED:
-            return Ended(State.COMPLETED, event.fields.get(Field.RETURN_VALUE, "null"))
-        case Event.FAILED:
-            return Ended(State.FAILED, reason=event.fields.get(Field.FAILED_REASON, ""))
-        case Event.REMOVED:
-            return Ended(State.UNKNOWN, reason="the job was removed")
+        case EventName.COMPLETED:
+            return FinishedJob(
+                BullState.COMPLETED, event.fields.get(BullField.RETURN_VALUE, "null")
+            )
+        case EventName.FAILED:
+            return FinishedJob(
+                BullState.FAILED, reason=event.fields.get(BullField.FAILED_REASON, "")
+            )
+        case EventName.REMOVED:
+            return FinishedJob(BullState.UNKNOWN, reason="the job was removed")
         case _:
             return None
 
 
-async def _ended(queue: QueueProducer, job_id: str) -> Ended | Refusal | None:
+async def _ended(queue: QueueProducer, job_id: str) -> FinishedJob | Refusal | None:
     state = await queue.state(job_id)
     if state not in FINISHED:
         return None
     job = await queue.get(job_id)
     if job is None:
         return Refusal.MISSING
-    return Ended(state, job.return_json, job.failed_reason) if state != State.UNKNOWN else None
+    return (
+        FinishedJob(state, job.return_json, job.failed_reason)
+        if state != BullState.UNKNOWN
+        else None
+    )

@@ -7,8 +7,8 @@ from jobwire.api.problems import ProblemKind
 from jobwire.api.queue_jobs import AddedToQueue, QueueJobInfo
 from jobwire.api.queues import QUEUE_ACTIVE
 from jobwire.api.schedulers import SCHEDULER_BUSY, RepeatOptions, SchedulerInfo, SchedulerRepeat
-from jobwire.systems.queues.codec import Job, json_or_text, readable
-from jobwire.systems.queues.contract import Refusal, State
+from jobwire.systems.queues.codec import JobHash, json_or_text, readable
+from jobwire.systems.queues.contract import BullState, Refusal
 from jobwire.systems.queues.queue import Added, Deduplicated, Duplicate
 from jobwire.systems.queues.schedulers import Repeat, Scheduler, upcoming_ms
 
@@ -28,7 +28,7 @@ def added_body(answer: Outcome) -> AddedToQueue:
             return AddedToQueue(readable(job_id), "deduplicated")
 
 
-def job_body(job: Job, queue: str, state: State | str) -> QueueJobInfo:
+def job_body(job: JobHash, queue: str, state: BullState | str) -> QueueJobInfo:
     """A job as the API shows it, also one that another program wrote with faults."""
     return QueueJobInfo(
         id=readable(job.id),

@@ -25,17 +25,17 @@ from jobwire.job.messages import (
 from jobwire.job.retry import Backoff
 from jobwire.systems.queues import settle_args
 from jobwire.systems.queues.checks import job_of_key
-from jobwire.systems.queues.codec import Job, number_of
+from jobwire.systems.queues.codec import JobHash, number_of
 from jobwire.systems.queues.contract import CANCELED, Opt
 from jobwire.systems.queues.settings import BullSettings
-from jobwire.systems.queues.settle_args import End, Failure
+from jobwire.systems.queues.settle_args import End, FailedAttempt
 from jobwire.valkey import Arg
 
 _log = logging.getLogger("jobwire.bullmq")
 _LONGEST_BACKOFF_S: Final = 10 * 365 * 86_400.0
 _BACKOFF: Final = Opt.BACKOFF.value
 _NO_POLICY: Final = Policy()
-_CANCELED: Final = Failure(CANCELED)
+_CANCELED: Final = FailedAttempt(CANCELED)
 _STARTED_TOO_OFTEN: Final = Failed(
     JobError("started_too_often", "job started more than allowable limit")
 )
@@ -43,7 +43,9 @@ _DEFAULTS: Final = BullSettings()
 _decode: Final = msgspec.json.Decoder().decode
 
 
-def leased_job(job: Job, token: str, queue: str, settings: BullSettings = _DEFAULTS) -> LeasedJob:
+def leased_job(
+    job: JobHash, token: str, queue: str, settings: BullSettings = _DEFAULTS
+) -> LeasedJob:
     """A started job. One that must not run has its outcome already."""
     payload = job.payload
     if payload is UNSET:
@@ -78,7 +80,7 @@ def _parent(key: str, prefix: str) -> ParentJob | None:
     return found and ParentJob(*found)
 
 
-def _preset(job: Job) -> Outcome | None:
+def _preset(job: JobHash) -> Outcome | None:
     if job.deferred_failure == CANCELED:
         return Canceled()
     if job.deferred_failure:
@@ -88,7 +90,7 @@ def _preset(job: Job) -> Outcome | None:
     return None
 
 
-def _backoff(job: Job, attempts: int) -> Backoff | None:
+def _backoff(job: JobHash, attempts: int) -> Backoff | None:
     """The job's own backoff; None where its handler's applies."""
     rule = job.opts.get(_BACKOFF)
     if not isinstance(rule, dict):
@@ -109,9 +111,9 @@ def _fixed(delay_ms: int, jitter: float) -> Backoff:
     return Backoff("fixed", delay_s, delay_s, jitter)
 
 
-def failure_of(error: JobError) -> Failure:
+def failure_of(error: JobError) -> FailedAttempt:
     """`failedReason` and the stack: the exception's own text, as a Node worker writes it (B-14)."""
-    return Failure(error.cause_text or error.cause_type or error.message, error.detail)
+    return FailedAttempt(error.cause_text or error.cause_type or error.message, error.detail)
 
 
 def settle_call(
@@ -119,7 +121,7 @@ def settle_call(
 ) -> tuple[str, list[Arg]]:
     """The script that settles one job, and its arguments, for a process that ends: what would wait
     for children or for a limit is released instead."""
-    job, token = cast(Job, leased.wire), leased.token
+    job, token = cast(JobHash, leased.wire), leased.token
     if (end := end_of(leased, outcome, settings)) is not None:
         return "settle", [settings.metrics_points, *end]
     if isinstance(outcome, RetryLater):
@@ -132,14 +134,14 @@ def settle_call(
 
 def end_of(leased: LeasedJob, outcome: Outcome, settings: BullSettings) -> End | None:
     """The end of the job; None where the outcome does not end it."""
-    job, token, keep = cast(Job, leased.wire), leased.token, settings.keep_failed
+    job, token, keep = cast(JobHash, leased.wire), leased.token, settings.keep_failed
     if isinstance(outcome, Done):
         try:
             return settle_args.completed(job, token, outcome.result_json, settings.keep_completed)
         except RefusedError as error:
             # A handler's result need not fit the wire; its job ends nevertheless.
             _log.warning("outcome cannot be written: job=%s error=%s", leased.job.id, error)
-            return settle_args.failed(job, token, Failure(str(error)), keep)
+            return settle_args.failed(job, token, FailedAttempt(str(error)), keep)
     if isinstance(outcome, Failed):
         return settle_args.failed(job, token, failure_of(outcome.error), keep)
     if isinstance(outcome, Canceled):

@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec.structs import asdict
 
 from jobwire.systems.queues.announcement import seen_workers
-from jobwire.systems.queues.contract import COLLECTIONS, NEWEST_FIRST, State
+from jobwire.systems.queues.contract import COLLECTIONS, NEWEST_FIRST, BullState
 from jobwire.systems.queues.job_bodies import job_body
 from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.metrics import QueueFigures, measure
@@ -68,7 +68,7 @@ async def look_at_jobs(
     """The first jobs of a state, or of each state without one; RefusedError for a bad name."""
     async with Connection.open(Config.from_url(url), name="jobwire-look") as connection:
         opened = QueueProducer(connection, queue, BullSettings(prefix=prefix))
-        states = [State(state)] if state else list(COLLECTIONS)
+        states = [BullState(state)] if state else list(COLLECTIONS)
         return [
             FoundQueueJob(
                 job.id,

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from jobwire.systems.queues.announcement import seen_workers
 from jobwire.systems.queues.clock import NowMs, system_now_ms
 from jobwire.systems.queues.codec import read_counts
-from jobwire.systems.queues.contract import Keys, State
+from jobwire.systems.queues.contract import BullState, Keys
 from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.replies import raises_unavailable
 from jobwire.systems.queues.scripts import run_read
@@ -24,13 +24,13 @@ _BATCH: Final = 50
 
 
 class QueueFigures(NamedTuple):
-    jobs: Mapping[State, int]
+    jobs: Mapping[BullState, int]
     paused: bool
     next_age_s: float | None
     """How long the next job has waited; None where none waits."""
     stalled: int
     """Active jobs without a lock, which the next stalled checks requeue."""
-    ended: Mapping[State, int]
+    ended: Mapping[BullState, int]
     """Since they are counted; empty where no worker of the queue counts."""
 
 
@@ -58,7 +58,7 @@ def _figures(numbers: Sequence[int]) -> QueueFigures:
         stalled=unlocked,
         ended={
             state: count
-            for state, count in zip((State.COMPLETED, State.FAILED), ended, strict=True)
+            for state, count in zip((BullState.COMPLETED, BullState.FAILED), ended, strict=True)
             if count >= 0
         },
     )

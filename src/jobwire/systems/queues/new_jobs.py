@@ -14,15 +14,15 @@ from jobwire.systems.queues.codec import json_text
 from jobwire.systems.queues.contract import MAX_FLOW_JOBS
 from jobwire.systems.queues.flows import MAX_DEPTH, FlowNode
 from jobwire.systems.queues.options import (
-    Backoff,
+    BullBackoff,
+    BullJobOptions,
     Deduplication,
-    JobOptions,
     Keep,
     Parent,
     ParentPolicy,
     Retention,
 )
-from jobwire.systems.queues.queue import NewJob, QueueProducer
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 
 _POLICIES: Final[dict[ParentPolicy, str]] = {
     "fail": "failParentOnFailure",
@@ -32,12 +32,12 @@ _POLICIES: Final[dict[ParentPolicy, str]] = {
 }
 
 
-def new_job(name: str, data: Any, opts: NewJobOptions, prefix: str) -> NewJob:
+def new_job(name: str, data: Any, opts: NewJobOptions, prefix: str) -> NewBullJob:
     """RefusedError if the data cannot be written, or the options exclude each other."""
     chosen = policy(opts)
     if chosen and opts.parent is None:
         raise refuse(f"the job has no parent: remove {_POLICIES[chosen]}")
-    return NewJob(name, _data_json(data), _options(opts, prefix, chosen))
+    return NewBullJob(name, _data_json(data), _options(opts, prefix, chosen))
 
 
 def flow_tree(
@@ -79,7 +79,7 @@ def _node(
     try:
         chosen = policy(given.opts)
         options = _options(given.opts, prefix, chosen, parent)
-        job = NewJob(given.name, _data_json(given.data), options)
+        job = NewBullJob(given.name, _data_json(given.data), options)
         opened.check(job)
     except RefusedError as error:
         raise refuse(f"{where}: {error.message}", error.code) from None
@@ -116,11 +116,11 @@ def _data_json(data: Any) -> str:
 
 def _options(
     opts: NewJobOptions, prefix: str, chosen: ParentPolicy, parent: Parent | None = None
-) -> JobOptions:
+) -> BullJobOptions:
     rule, telemetry = opts.deduplication, opts.telemetry
     if parent is None and opts.parent is not None:
         parent = Parent(opts.parent.queue.removeprefix(f"{prefix}:"), opts.parent.id, chosen)
-    return JobOptions(
+    return BullJobOptions(
         job_id=opts.jobId,
         delay_ms=opts.delay,
         priority=opts.priority,
@@ -148,12 +148,12 @@ def _options(
     )
 
 
-def _backoff(given: int | BackoffOptions | None) -> Backoff | None:
+def _backoff(given: int | BackoffOptions | None) -> BullBackoff | None:
     if given is None:
         return None
     if isinstance(given, int):
-        return Backoff("fixed", given)
-    return Backoff(given.type, given.delay, given.jitter)
+        return BullBackoff("fixed", given)
+    return BullBackoff(given.type, given.delay, given.jitter)
 
 
 def _retention(given: bool | int | KeepOptions | None) -> Retention | None:

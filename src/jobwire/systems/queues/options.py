@@ -37,7 +37,7 @@ Retention: TypeAlias = bool | int | Keep
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class BullBackoff:
     """The wait before a retry; `kind` other than fixed or exponential is the handler's own."""
 
     kind: str
@@ -78,14 +78,14 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobOptions:
+class BullJobOptions:
     job_id: str = ""
     delay_ms: int = 0
     priority: int = 0
     lifo: bool = False
     attempts: int = 0
     """How often the job may run; 0 and 1 both mean once."""
-    backoff: Backoff | None = None
+    backoff: BullBackoff | None = None
     timestamp_ms: int | None = None
     remove_on_complete: Retention | None = None
     remove_on_fail: Retention | None = None
@@ -100,18 +100,18 @@ class JobOptions:
     omit_context: bool = False
 
 
-def write_options(options: JobOptions, prefix: str) -> str:
+def write_options(options: BullJobOptions, prefix: str) -> str:
     """The `opts` JSON. It is made here and not by the server, whose JSON cuts large numbers."""
     return _encode(option_members(options, prefix)).decode()
 
 
-def template_members(options: JobOptions, prefix: str) -> dict[str, Json]:
+def template_members(options: BullJobOptions, prefix: str) -> dict[str, Json]:
     """The members of a scheduler's template, which has no default."""
     opts = option_members(options, prefix)
     return opts if options.attempts else {name: opts[name] for name in opts if name != Opt.ATTEMPTS}
 
 
-def option_members(options: JobOptions, prefix: str) -> dict[str, Json]:
+def option_members(options: BullJobOptions, prefix: str) -> dict[str, Json]:
     """The members of the `opts` JSON."""
     opts: dict[str, Json] = {Opt.ATTEMPTS: options.attempts}
     if options.job_id:
@@ -158,7 +158,7 @@ def write_parent(parent: Parent, prefix: str) -> str:
     return _encode(written).decode()
 
 
-def _backoff(backoff: Backoff) -> Json:
+def _backoff(backoff: BullBackoff) -> Json:
     written: dict[str, Json] = {"type": backoff.kind}
     if backoff.delay_ms:
         written["delay"] = backoff.delay_ms

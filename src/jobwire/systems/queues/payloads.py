@@ -22,16 +22,16 @@ _Url = Annotated[
 ]
 
 
-class Scene(msgspec.Struct, rename="camel"):
+class ScenePayload(msgspec.Struct, rename="camel"):
     scene_number: Annotated[int, Meta(ge=1)]
     duration: Annotated[float, Meta(gt=0, le=3_600, description="seconds")]
     voiceover: _LongText
     image_prompt: _LongText
 
 
-class Script(msgspec.Struct, rename="camel"):
+class ScriptPayload(msgspec.Struct, rename="camel"):
     title: _Text
-    scenes: Annotated[list[Scene], Meta(min_length=1, max_length=500)]
+    scenes: Annotated[list[ScenePayload], Meta(min_length=1, max_length=500)]
 
 
 class VideoGeneration(msgspec.Struct, rename="camel"):
@@ -39,7 +39,7 @@ class VideoGeneration(msgspec.Struct, rename="camel"):
 
     video_id: _Text
     user_id: _Text
-    script: Script
+    script: ScriptPayload
     user_image_urls: Annotated[list[_Url], Meta(max_length=100)] = []
 
 

@@ -24,9 +24,9 @@ from jobwire.systems.queues.checks import (
     refuse,
 )
 from jobwire.systems.queues.clock import NowMs, system_now_ms
-from jobwire.systems.queues.codec import Job, read_counts, read_fields, read_job
-from jobwire.systems.queues.contract import COLLECTIONS, Keys, Refusal, State
-from jobwire.systems.queues.options import JobOptions, write_options, write_parent
+from jobwire.systems.queues.codec import JobHash, read_counts, read_fields, read_job
+from jobwire.systems.queues.contract import COLLECTIONS, BullState, Keys, Refusal
+from jobwire.systems.queues.options import BullJobOptions, write_options, write_parent
 from jobwire.systems.queues.scripts import script
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Arg, Connection, Reply, ServerError
@@ -42,18 +42,18 @@ _CANCEL_OUTCOMES: Final = {
 
 _ADD: Final = script("add")
 _WIDTH: Final = 2
-_PLAIN: Final = JobOptions()
+_PLAIN: Final = BullJobOptions()
 
 DataCheck = Callable[[str, str], None]
 """Called with a job's name and data; raises RefusedError."""
 
 
-class NewJob(NamedTuple):
+class NewBullJob(NamedTuple):
     """A job to submit."""
 
     name: str
     data_json: str = "{}"
-    options: JobOptions = JobOptions()
+    options: BullJobOptions = BullJobOptions()
 
 
 class Added(NamedTuple):
@@ -103,25 +103,25 @@ class QueueProducer:
         self._batcher: ScriptBatcher[AddAnswer] = ScriptBatcher(
             connection, _ADD, self._declared, self._head, _WIDTH, _set_answer, _failure
         )
-        self._last_options: JobOptions | None = None
+        self._last_options: BullJobOptions | None = None
         """The options of the last job: many jobs have the same ones."""
         self._last_json = ""
 
     # Submitting
 
     async def submit(
-        self, name: str, data_json: str = "{}", options: JobOptions | None = None
+        self, name: str, data_json: str = "{}", options: BullJobOptions | None = None
     ) -> AddAnswer:
         """Make a job; RefusedError where the wire does not take it."""
-        return await self._add(NewJob(name, data_json, options or _PLAIN))
+        return await self._add(NewBullJob(name, data_json, options or _PLAIN))
 
-    def send(self, job: NewJob) -> Awaitable[AddAnswer]:
+    def send(self, job: NewBullJob) -> Awaitable[AddAnswer]:
         """`submit`, sent when called and not at the end of the loop turn."""
         answer = self._add(job)
         self._batcher.send()
         return answer
 
-    async def submit_many(self, jobs: Sequence[NewJob]) -> list[AddAnswer]:
+    async def submit_many(self, jobs: Sequence[NewBullJob]) -> list[AddAnswer]:
         """Make all of them in one round trip; all are refused if one must be."""
         if len(jobs) > contract.MAX_BULK_JOBS:
             raise refuse(
@@ -140,9 +140,9 @@ class QueueProducer:
             *[add(item, len(job.data_json)) for item, job in zip(items, jobs, strict=True)]
         )
 
-    async def submit_parent(self, name: str, data_json: str, options: JobOptions) -> AddAnswer:
+    async def submit_parent(self, name: str, data_json: str, options: BullJobOptions) -> AddAnswer:
         """Make a job that waits until children are added and have ended."""
-        job = NewJob(name, data_json, options)
+        job = NewBullJob(name, data_json, options)
         self.check(job)
         if options.deduplication is not None:
             raise refuse("a job that waits for children cannot be deduplicated")
@@ -164,42 +164,42 @@ class QueueProducer:
 
     # Looking
 
-    async def get(self, job_id: str) -> Job | None:
+    async def get(self, job_id: str) -> JobHash | None:
         """A job with its fields; None where there is none."""
         if not is_job_id(job_id):
             return None
         found = cast("dict[str, str]", await self.connection.call("HGETALL", self.keys.job(job_id)))
         return read_fields(job_id, found) if found else None
 
-    async def state(self, job_id: str) -> State:
+    async def state(self, job_id: str) -> BullState:
         """`unknown` where the job is in no list of the queue."""
         if not is_job_id(job_id):
-            return State.UNKNOWN
-        return State(cast(str, await self.run("state", job_id)))
+            return BullState.UNKNOWN
+        return BullState(cast(str, await self.run("state", job_id)))
 
-    async def counts(self) -> dict[State, int]:
+    async def counts(self) -> dict[BullState, int]:
         """Jobs by state."""
         return read_counts(cast("list[int]", await self.run("counts")))
 
     async def list(
-        self, state: State | str, *, first: int = 0, count: int = 50, oldest_first: bool = True
-    ) -> list[Job]:
+        self, state: BullState | str, *, first: int = 0, count: int = 50, oldest_first: bool = True
+    ) -> list[JobHash]:
         """A page of the jobs in a state."""
         jobs, _ = await self.page(state, first, count, oldest_first=oldest_first)
         return [*jobs]
 
     async def page(
         self,
-        state: State | str,
+        state: BullState | str,
         first: int,
         count: int,
         *,
         oldest_first: bool,
         max_bytes: int = 1 << 62,
-    ) -> tuple[Sequence[Job], int]:
+    ) -> tuple[Sequence[JobHash], int]:
         """A page that ends before the job that exceeds `max_bytes`, and how many jobs of the state
         it went through."""
-        collection = COLLECTIONS.get(cast(State, state))
+        collection = COLLECTIONS.get(cast(BullState, state))
         if collection is None:
             known = ", ".join(COLLECTIONS)
             raise refuse(f"no such state: {state!r}; there are {known}", code=UNKNOWN_STATE)
@@ -245,11 +245,11 @@ class QueueProducer:
     def _head(self) -> tuple[Arg, ...]:
         return (self.now_ms(), self._extras)
 
-    def _add(self, job: NewJob, *, waits_for_children: bool = False) -> Awaitable[AddAnswer]:
+    def _add(self, job: NewBullJob, *, waits_for_children: bool = False) -> Awaitable[AddAnswer]:
         args = self._args(job, waits_for_children=waits_for_children)
         return self._batcher.add(args, len(job.data_json))
 
-    def _args(self, job: NewJob, *, waits_for_children: bool = False) -> Sequence[Arg]:
+    def _args(self, job: NewBullJob, *, waits_for_children: bool = False) -> Sequence[Arg]:
         """The arguments of `add` for one job; RefusedError where the wire does not take it."""
         options = job.options
         if options is not self._last_options:
@@ -275,12 +275,12 @@ class QueueProducer:
         args.append(int(waits_for_children))
         return args
 
-    def check(self, job: NewJob) -> None:
+    def check(self, job: NewBullJob) -> None:
         """Raise RefusedError where the wire does not take the job (B-19)."""
         check_options(job.options)
         self._check_content(job)
 
-    def _check_content(self, job: NewJob) -> None:
+    def _check_content(self, job: NewBullJob) -> None:
         check_name(job.name)
         limit = job.options.size_limit
         if limit is None:

@@ -10,7 +10,7 @@ from cronsim import CronSimError
 
 from jobwire.cron import Cron, time_zone
 from jobwire.job.messages import Json
-from jobwire.systems.queues.codec import Job
+from jobwire.systems.queues.codec import JobHash
 from jobwire.systems.queues.contract import Opt
 
 
@@ -25,7 +25,7 @@ class Unreadable(Exception):
     """A scheduler's pattern or dates are invalid; the text has the reason."""
 
 
-def next_iteration(job: Job, now_ms: int) -> Iteration | None:
+def next_iteration(job: JobHash, now_ms: int) -> Iteration | None:
     """None where the scheduler has ended; Unreadable where it cannot be understood."""
     found = job.opts.get(Opt.REPEAT)
     if not isinstance(found, dict):

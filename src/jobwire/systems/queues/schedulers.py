@@ -15,9 +15,9 @@ from jobwire.job.messages import Json
 from jobwire.systems.queues import contract
 from jobwire.systems.queues.checks import check_int, refuse
 from jobwire.systems.queues.codec import json_text, number_of, read_json
-from jobwire.systems.queues.contract import Field, Opt, Refusal
+from jobwire.systems.queues.contract import BullField, Opt, Refusal
 from jobwire.systems.queues.options import template_members
-from jobwire.systems.queues.queue import Added, NewJob, QueueProducer
+from jobwire.systems.queues.queue import Added, NewBullJob, QueueProducer
 from jobwire.systems.queues.scheduler_iterations import cron_ms
 
 _MAX_MS: Final = 10 * 365 * 86_400_000
@@ -64,7 +64,9 @@ class Schedulers:
     def __init__(self, queue: QueueProducer) -> None:
         self._queue = queue
 
-    async def set(self, scheduler_id: str, repeat: Repeat, job: NewJob) -> Added | Refusal | None:
+    async def set(
+        self, scheduler_id: str, repeat: Repeat, job: NewBullJob
+    ) -> Added | Refusal | None:
         """Set a scheduler and make its next job; None where none is due before its end."""
         _check(scheduler_id, repeat)
         self._queue.check(job)
@@ -127,7 +129,8 @@ class Schedulers:
         next_ms = number_of(cast("float | str", score)) or 0
         job = keys.job(contract.iteration_id(scheduler_id, next_ms))
         made, started = cast(
-            "list[str | None]", await call("HMGET", job, Field.TIMESTAMP, Field.PROCESSED_ON)
+            "list[str | None]",
+            await call("HMGET", job, BullField.TIMESTAMP, BullField.PROCESSED_ON),
         )
         pending = made is not None and started is None
         return _read(scheduler_id, next_ms, cast("dict[str, str]", record), pending)
@@ -235,11 +238,11 @@ def _read(scheduler_id: str, next_ms: int, record: dict[str, str], pending: bool
     )
     return Scheduler(
         scheduler_id,
-        record.get(Field.NAME, ""),
+        record.get(BullField.NAME, ""),
         next_ms,
         number("ic") or 0,
         repeat,
-        read_json(record.get(Field.DATA, "{}")),
-        read_json(record.get(Field.OPTS, "{}")),
+        read_json(record.get(BullField.DATA, "{}")),
+        read_json(record.get(BullField.OPTS, "{}")),
         pending,
     )

@@ -6,43 +6,43 @@ is described.
 
 from typing import Any, Final
 
-from jobwire.systems.queues.contract import Event, EventField, Extra, Field
+from jobwire.systems.queues.contract import BullEventField, BullExtra, BullField, EventName
 from jobwire.systems.queues.payloads import PAYLOADS, payload_schema
 
 Schema = dict[str, Any]
 _TEXT: Final[Schema] = {"type": "string"}
 _NUMBER: Final[Schema] = {"type": "string", "pattern": "^-?[0-9]+$"}
 _JSON: Final[Schema] = {"type": "string", "contentMediaType": "application/json"}
-_FIELDS: Final[dict[Field | Extra, Schema]] = {
-    **dict.fromkeys(Field, _TEXT),
+_FIELDS: Final[dict[BullField | BullExtra, Schema]] = {
+    **dict.fromkeys(BullField, _TEXT),
     **dict.fromkeys(
         (
-            Field.TIMESTAMP,
-            Field.DELAY,
-            Field.PRIORITY,
-            Field.PROCESSED_ON,
-            Field.FINISHED_ON,
-            Field.ATTEMPTS_STARTED,
-            Field.ATTEMPTS_MADE,
-            Field.STALLED,
+            BullField.TIMESTAMP,
+            BullField.DELAY,
+            BullField.PRIORITY,
+            BullField.PROCESSED_ON,
+            BullField.FINISHED_ON,
+            BullField.ATTEMPTS_STARTED,
+            BullField.ATTEMPTS_MADE,
+            BullField.STALLED,
         ),
         _NUMBER,
     ),
     **dict.fromkeys(
         (
-            Field.DATA,
-            Field.OPTS,
-            Field.PARENT,
-            Field.PROGRESS,
-            Field.RETURN_VALUE,
-            Field.STACKTRACE,
+            BullField.DATA,
+            BullField.OPTS,
+            BullField.PARENT,
+            BullField.PROGRESS,
+            BullField.RETURN_VALUE,
+            BullField.STACKTRACE,
         ),
         _JSON,
     ),
-    Extra.WORKER_ID: _TEXT,
+    BullExtra.WORKER_ID: _TEXT,
 }
-_REQUIRED: Final = (Field.NAME, Field.DATA, Field.OPTS, Field.TIMESTAMP)
-_WITHOUT_JOB: Final = frozenset({Event.DRAINED, Event.PAUSED, Event.RESUMED})
+_REQUIRED: Final = (BullField.NAME, BullField.DATA, BullField.OPTS, BullField.TIMESTAMP)
+_WITHOUT_JOB: Final = frozenset({EventName.DRAINED, EventName.PAUSED, EventName.RESUMED})
 
 
 def wire_schema() -> Schema:
@@ -75,14 +75,18 @@ def _event() -> Schema:
         "description": "an entry of the stream <prefix>:<queue>:events; unknown fields are allowed",
         "type": "object",
         "properties": {
-            str(EventField.EVENT): {"type": "string", "examples": [*map(str, Event)]},
-            str(EventField.JOB_ID): _TEXT,
-            str(Extra.TIMESTAMP): _NUMBER,
-            str(EventField.DATA): _JSON,
-            str(Field.RETURN_VALUE): _JSON,
-            str(Field.FAILED_REASON): _TEXT,
+            str(BullEventField.EVENT): {"type": "string", "examples": [*map(str, EventName)]},
+            str(BullEventField.JOB_ID): _TEXT,
+            str(BullExtra.TIMESTAMP): _NUMBER,
+            str(BullEventField.DATA): _JSON,
+            str(BullField.RETURN_VALUE): _JSON,
+            str(BullField.FAILED_REASON): _TEXT,
         },
-        "required": [str(EventField.EVENT)],
-        "if": {"properties": {str(EventField.EVENT): {"enum": sorted(set(Event) - _WITHOUT_JOB)}}},
-        "then": {"required": [str(EventField.JOB_ID)]},
+        "required": [str(BullEventField.EVENT)],
+        "if": {
+            "properties": {
+                str(BullEventField.EVENT): {"enum": sorted(set(EventName) - _WITHOUT_JOB)}
+            }
+        },
+        "then": {"required": [str(BullEventField.JOB_ID)]},
     }

@@ -13,7 +13,7 @@ from jobwire.settings import Settings, SettingsError
 from jobwire.systems.queues.checks import check_queue_name
 from jobwire.systems.queues.codec import json_text
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.queue import NewJob, QueueProducer
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.replies import raises_unavailable
 from jobwire.systems.queues.schedulers import Repeat, Schedulers
 from jobwire.systems.queues.server import queues_server
@@ -97,4 +97,4 @@ async def _set_scheduler(shared: WorkerConnections, entry: CronEntry) -> None:
             and json_text(found.data) == entry.payload_json
         )
         if not unchanged:
-            await schedulers.set(entry.name, repeat, NewJob(entry.task, entry.payload_json))
+            await schedulers.set(entry.name, repeat, NewBullJob(entry.task, entry.payload_json))

@@ -120,7 +120,7 @@ class End(NamedTuple):
 Piece: TypeAlias = Waiting | Reading | Reasoning | Retracted | Text | End
 
 
-class Chat(Protocol):
+class ChatModel(Protocol):
     """A chat model."""
 
     constrained: bool

@@ -10,7 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
-from jobwire.handlers.llm.models import Chat, Embedder, files
+from jobwire.handlers.llm.models import ChatModel, Embedder, files
 from jobwire.handlers.llm.models.errors import NOT_NAMED, ModelError, NoModel
 from jobwire.handlers.llm.settings import LlmSettings
 from jobwire.job.messages import MissingRequirement
@@ -28,12 +28,12 @@ class Models:
 
     def __init__(self, settings: LlmSettings) -> None:
         self._settings = settings
-        self._chat: Chat | None = None
+        self._chat: ChatModel | None = None
         self._embedder: Embedder | None = None
         self._resources = ExitStack()
         self._unreachable: list[MissingRequirement] = []
 
-    def chat(self) -> Chat:
+    def chat(self) -> ChatModel:
         """The chat model; ModelError if there is none."""
         if self._chat is None:
             self._chat = _chat(self._settings, self._resources)
@@ -150,7 +150,7 @@ def _server(settings: LlmSettings, **address: str) -> "ModelServer":
     )
 
 
-def _chat(settings: LlmSettings, resources: ExitStack) -> Chat:
+def _chat(settings: LlmSettings, resources: ExitStack) -> ChatModel:
     from jobwire.handlers.llm.models.endpoint import EndpointChat
     from jobwire.handlers.llm.models.local import Local, LocalChat
     from jobwire.handlers.llm.models.server_main import LoadRequest

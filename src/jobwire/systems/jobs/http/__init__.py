@@ -42,10 +42,10 @@ from jobwire.systems.jobs.http.jobs import JobRoutes
 from jobwire.systems.jobs.http.openai import OpenAiRoutes
 from jobwire.systems.jobs.http.operator_view import StreamsView
 from jobwire.systems.jobs.http.payload_check import PayloadCheck
-from jobwire.systems.jobs.http.queues import QueueRoutes
+from jobwire.systems.jobs.http.queues import JobQueueRoutes
 from jobwire.systems.jobs.metrics import StreamsMetrics
 from jobwire.systems.jobs.queue import StreamsQueue
-from jobwire.systems.jobs.queue_admin import QueueAdmin
+from jobwire.systems.jobs.queue_admin import JobQueueAdmin
 from jobwire.systems.jobs.registry import WorkerRegistry
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
@@ -79,8 +79,8 @@ def feature(
     payloads = PayloadCheck(registry) if settings.check_payloads else None
     limits = SubmissionLimits(rate, memory)
     jobs = JobRoutes(queue, follower, registry, limits, payloads)
-    admin = QueueAdmin(connection, settings)
-    queues = QueueRoutes(
+    admin = JobQueueAdmin(connection, settings)
+    queues = JobQueueRoutes(
         connection,
         queue.keys,
         registry,

@@ -243,7 +243,7 @@ class OpenAiRoutes:
 def _translated(translate: Callable[[A], B], given: A) -> B:
     try:
         return translate(given)
-    except openai_requests.Unsupported as error:
+    except openai_requests.UnsupportedRequest as error:
         raise Problem(INVALID, str(error), more={"param": error.param}) from None
 
 

@@ -1,8 +1,9 @@
 """Translates OpenAI's requests to payloads of `chat` and `embed` (K-2). Pure.
 
 Tolerant: members with null and members that the tasks do not have are left out, and so is what
-clients send back of an earlier answer. Only what would be answered wrong raises `Unsupported`.
-Further members for the model's server are passed on in `extra`; the worker takes those of its list.
+clients send back of an earlier answer. Only what would be answered wrong is refused
+(`UnsupportedRequest`). Further members for the model's server are passed on in `extra`; the worker
+takes those of its list.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +42,7 @@ _MAX_SEED: Final = (1 << 63) - 1
 Members = Mapping[str, Any]
 
 
-class Unsupported(ValueError):
+class UnsupportedRequest(ValueError):
     """A request that would be answered wrong; `param` is the place."""
 
     def __init__(self, param: str, message: str) -> None:
@@ -82,13 +83,13 @@ def model_member(model: str | None) -> dict[str, Any]:
 
 def _check_supported(given: Members) -> None:
     if given.get("n", 1) != 1:
-        raise Unsupported("n", "only one answer is generated; it must be 1")
+        raise UnsupportedRequest("n", "only one answer is generated; it must be 1")
     if given.get("logprobs"):
-        raise Unsupported("logprobs", "is not supported")
+        raise UnsupportedRequest("logprobs", "is not supported")
     if given.get("functions"):
-        raise Unsupported("functions", "is not supported; use `tools`")
+        raise UnsupportedRequest("functions", "is not supported; use `tools`")
     if given.get("modalities", ["text"]) not in ([], ["text"]):
-        raise Unsupported("modalities", "answers are text only")
+        raise UnsupportedRequest("modalities", "answers are text only")
 
 
 # ── messages ─────────────────────────────────────────────────────────────────────────────────────
@@ -99,9 +100,9 @@ def _turn(at: int, message: Members) -> dict[str, Any]:
     role, calls = message.get("role"), message.get("tool_calls")
     place = f"messages[{at}]"
     if role not in _ROLES:
-        raise Unsupported(f"{place}.role", f"must be one of {', '.join(_ROLES)}")
+        raise UnsupportedRequest(f"{place}.role", f"must be one of {', '.join(_ROLES)}")
     if message.get("function_call") and not calls:
-        raise Unsupported(f"{place}.function_call", "is not supported; use `tool_calls`")
+        raise UnsupportedRequest(f"{place}.function_call", "is not supported; use `tool_calls`")
     turn: dict[str, Any] = {"role": role}
     if calls and role == "assistant":
         turn["tool_calls"] = calls
@@ -143,7 +144,7 @@ def _part(place: str, part: object) -> dict[str, Any] | None:
                 url["detail"] = image["detail"]
             return {"type": "image_url", "image_url": url}
         case kind:
-            raise Unsupported(place, f"parts of the type {kind!r} are not supported")
+            raise UnsupportedRequest(place, f"parts of the type {kind!r} are not supported")
 
 
 def _without_empty(stop: object) -> object:
@@ -182,9 +183,11 @@ def _inputs(given: str | list[Any]) -> list[Any]:
         return [given]
     inputs: list[object] = [given] if all(map(_is_number, given)) else given
     if len(inputs) > api.MAX_INPUTS:
-        raise Unsupported("input", f"has {len(inputs)} texts; at most {api.MAX_INPUTS}")
+        raise UnsupportedRequest("input", f"has {len(inputs)} texts; at most {api.MAX_INPUTS}")
     for at, each in enumerate(inputs):
         is_tokens = isinstance(each, list) and all(map(_is_number, cast("list[Any]", each)))
         if not each or not (isinstance(each, str) or is_tokens):
-            raise Unsupported(f"input[{at}]", "must be a text or a list of tokens, not empty")
+            raise UnsupportedRequest(
+                f"input[{at}]", "must be a text or a list of tokens, not empty"
+            )
     return inputs

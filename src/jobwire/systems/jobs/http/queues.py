@@ -17,20 +17,20 @@ from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, QUEUE_NAME, StreamsKeys
 from jobwire.systems.jobs.depth import depth
 from jobwire.systems.jobs.http import request_parser
-from jobwire.systems.jobs.queue_admin import QueueAdmin
+from jobwire.systems.jobs.queue_admin import JobQueueAdmin
 from jobwire.systems.jobs.registry import WorkerRegistry
 from jobwire.valkey import Connection
 
 _FOREIGN: Final = "workers of other programs that read this queue do not stop"
 
 
-class QueueRoutes:
+class JobQueueRoutes:
     def __init__(
         self,
         connection: Connection,
         keys: StreamsKeys,
         registry: WorkerRegistry,
-        admin: QueueAdmin,
+        admin: JobQueueAdmin,
         *,
         several_tenants: bool,
     ) -> None:

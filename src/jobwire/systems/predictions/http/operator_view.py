@@ -21,12 +21,12 @@ from jobwire.systems.predictions.contract import (
     FAILED,
     PROCESSING,
     SUCCEEDED,
-    ErrorCode,
+    TaskErrorCode,
     is_prediction_id,
 )
 from jobwire.systems.predictions.http.errors import bucket_errors
 from jobwire.systems.predictions.listing import TaskView, find_task
-from jobwire.systems.predictions.overview import ListedTask, OverviewReader, TaskOverview
+from jobwire.systems.predictions.overview import ListedTask, PredictionsOverviewReader, TaskOverview
 from jobwire.systems.predictions.records import Records
 from jobwire.systems.predictions.task_names import TaskNamesReader
 from jobwire.systems.predictions.telegram.poller import read_lease
@@ -54,7 +54,7 @@ class PredictionsView:
         self._records = records
         self._tenant = tenant
         self._clock = clock or SystemClock()
-        self._reader = OverviewReader(names, records)
+        self._reader = PredictionsOverviewReader(names, records)
         self._snapshot: CachedValue[TaskOverview] = CachedValue(FRESH_S)
 
     async def rows(self, request: HttpRequest) -> RowPart:
@@ -79,7 +79,7 @@ class PredictionsView:
         kinds = FailureKinds(self, hours, self._clock.now_ms())
         failed = [each for each in snapshot.tasks if each.view.status == FAILED]
         for view, written_at in failed:
-            code = view.error or ErrorCode.PROVIDER_FAILED
+            code = view.error or TaskErrorCode.PROVIDER_FAILED
             kinds.add(SYSTEM, SYSTEM, code, "", _ended_ms(view, written_at), view.id, "")
         bodies = kinds.bodies()
         count = sum(kind.count for kind in bodies)

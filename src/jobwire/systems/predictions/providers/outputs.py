@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, cast
 
-from jobwire.systems.predictions.contract import FAILED, SUCCEEDED, ErrorCode, is_prediction_id
+from jobwire.systems.predictions.contract import FAILED, SUCCEEDED, TaskErrorCode, is_prediction_id
 from jobwire.systems.predictions.images import is_data_url
 from jobwire.systems.predictions.intent import News, Outcome, Output
 from jobwire.systems.predictions.json_values import text
@@ -19,9 +19,9 @@ MAX_OUTPUTS: Final = 10
 _DEPTH: Final = 4
 _LONGEST_URL: Final = 4096  # it is kept in the intent
 _FAILURES: Final = {
-    "failed": ErrorCode.PROVIDER_FAILED,
-    "canceled": ErrorCode.CANCELED,
-    "aborted": ErrorCode.TIMEOUT,
+    "failed": TaskErrorCode.PROVIDER_FAILED,
+    "canceled": TaskErrorCode.CANCELED,
+    "aborted": TaskErrorCode.TIMEOUT,
 }
 _CONTENT: Final = re.compile(r"nsfw|safety|sensitive content|flagged|content polic", re.IGNORECASE)
 
@@ -55,13 +55,13 @@ def _outcome(prediction: Mapping[str, object]) -> Outcome | None:
             return Outcome(SUCCEEDED, outputs=tuple(Output(url=url) for url in urls))
         # Replicate keeps a prediction's data for an hour and its record forever.
         if prediction.get("data_removed") or prediction.get("output") is None:
-            return Outcome(FAILED, code=ErrorCode.OUTPUT_EXPIRED)
-        return Outcome(FAILED, code=ErrorCode.OUTPUT_REFUSED, message="the output has no URL")
+            return Outcome(FAILED, code=TaskErrorCode.OUTPUT_EXPIRED)
+        return Outcome(FAILED, code=TaskErrorCode.OUTPUT_REFUSED, message="the output has no URL")
     if isinstance(status, str) and status in _FAILURES:
         message = text(prediction.get("error"))
         code = _FAILURES[status]
-        if code is ErrorCode.PROVIDER_FAILED and _CONTENT.search(message):
-            code = ErrorCode.CONTENT_REFUSED
+        if code is TaskErrorCode.PROVIDER_FAILED and _CONTENT.search(message):
+            code = TaskErrorCode.CONTENT_REFUSED
         return Outcome(FAILED, code=code, message=message[:500] or None)
     return None
 

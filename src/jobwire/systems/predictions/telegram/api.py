@@ -53,7 +53,7 @@ class ApiRefusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class AttachedFile:
     """A file that is sent with a call."""
 
     name: str
@@ -75,7 +75,7 @@ class BotApi:
         method: str,
         params: Mapping[str, object] | None = None,
         *,
-        upload: Upload | None = None,
+        upload: AttachedFile | None = None,
         timeout_s: float = _TIMEOUT_S,
     ) -> ApiResult | ApiRefusal | NoAnswer:
         """Call a method once; `upload` goes as the part `file`, named by `attach://file`."""
@@ -132,7 +132,7 @@ def _read(method: str, answer: Response) -> ApiResult | ApiRefusal | NoAnswer:
 
 
 def _multipart(
-    params: Mapping[str, object], upload: Upload
+    params: Mapping[str, object], upload: AttachedFile
 ) -> tuple[str, list[bytes | memoryview]]:
     """The parts of the body; the file is not copied."""
     boundary = secrets.token_hex(16)

@@ -14,7 +14,7 @@ from typing import Final
 
 from jobwire.objects import ObjectsError
 from jobwire.systems.predictions import texts
-from jobwire.systems.predictions.contract import ErrorCode
+from jobwire.systems.predictions.contract import TaskErrorCode
 from jobwire.systems.predictions.flow import Flow
 from jobwire.systems.predictions.intent import Photo
 from jobwire.systems.predictions.json_values import mapping, text
@@ -81,7 +81,7 @@ class TelegramBot:
                 self.flow.deps.counts.add("updates", "other")
                 log.info("message without a photo (%s)  chat=%s", kind, chat_id)
                 limit_mb = self.flow.deps.max_image_mb
-                words = texts.error(ErrorCode.NOT_A_PHOTO, language, limit_mb=limit_mb)
+                words = texts.error(TaskErrorCode.NOT_A_PHOTO, language, limit_mb=limit_mb)
                 await self._answer(chat_id, message_id, words)
             case Skip(reason):
                 self._skip(reason)

@@ -25,8 +25,8 @@ from jobwire.systems.predictions.json_values import integer, mapping
 from jobwire.systems.predictions.telegram.api import (
     ApiRefusal,
     ApiResult,
+    AttachedFile,
     BotApi,
-    Upload,
 )
 
 MAX_PHOTO_BYTES: Final = 10 * 1024 * 1024
@@ -98,7 +98,9 @@ class TelegramChat:
     ) -> Edited | MessageGone | Blocked | Later | NoAnswer | Rejected:
         """Replace the content of a message of ours by a picture, or by a file with it."""
         kinds = ("photo", "document") if len(picture) <= MAX_PHOTO_BYTES else ("document",)
-        upload = Upload(f"result.{EXTENSIONS.get(mime, 'jpg')}", mime or "image/jpeg", picture)
+        upload = AttachedFile(
+            f"result.{EXTENSIONS.get(mime, 'jpg')}", mime or "image/jpeg", picture
+        )
         answer: ApiResult | _NotDone = Rejected("no kind fits")
         for kind in kinds:
             media = {"type": kind, "media": "attach://file"}
@@ -114,7 +116,7 @@ class TelegramChat:
         method: str,
         chat_id: int,
         params: Mapping[str, object],
-        upload: Upload | None = None,
+        upload: AttachedFile | None = None,
     ) -> ApiResult | _NotDone:
         answer = await self._api.call(method, {"chat_id": chat_id, **params}, upload=upload)
         if isinstance(answer, ApiRefusal) and answer.migrated_to is not None:

@@ -16,7 +16,7 @@ from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.route import queue_route
 from jobwire.systems.queues.http.tenant_limits import StoredJob, TenantLimits, size_of
 from jobwire.systems.queues.new_jobs import flow_tree
-from jobwire.systems.queues.queue import NewJob
+from jobwire.systems.queues.queue import NewBullJob
 
 
 class FlowRoutes:
@@ -64,7 +64,7 @@ class FlowRoutes:
         return tree
 
 
-def _jobs(node: FlowNode) -> Iterator[NewJob]:
+def _jobs(node: FlowNode) -> Iterator[NewBullJob]:
     yield node.job
     for child in node.children:
         yield from _jobs(child)

@@ -11,7 +11,7 @@ from jobwire.gateway.route import Route, reply
 from jobwire.job.messages import CancelOutcome
 from jobwire.systems.queues.admin import QueueAdmin
 from jobwire.systems.queues.codec import readable
-from jobwire.systems.queues.contract import NEWEST_FIRST, Refusal, State
+from jobwire.systems.queues.contract import NEWEST_FIRST, BullState, Refusal
 from jobwire.systems.queues.follow import QueueFollower
 from jobwire.systems.queues.http import problems, summaries
 from jobwire.systems.queues.http.access import QueueAccess
@@ -72,7 +72,7 @@ class QueueJobRoutes:
     ) -> api.QueueJobPage:
         """A page of the jobs in a state."""
         opened = await self._access.existing(request, queue)
-        state = State(query.state)
+        state = BullState(query.state)
         jobs, seen = await opened.page(
             state,
             query.first,
@@ -93,7 +93,7 @@ class QueueJobRoutes:
         text = query.q.strip()
         if text and not query.state:
             return await summaries.search(opened, text, count=query.limit)
-        state = State(query.state or State.WAITING)
+        state = BullState(query.state or BullState.WAITING)
         return await summaries.page(opened, state, first=query.first, count=query.limit, text=text)
 
     async def get(self, request: HttpRequest, queue: str, job_id: str) -> api.QueueJobInfo:
@@ -120,9 +120,9 @@ class QueueJobRoutes:
         """Run a failed or completed job again."""
         opened = await self._access.existing(request, queue)
         admin = QueueAdmin(opened)
-        refusal = await admin.retry(job_id, State.FAILED)
+        refusal = await admin.retry(job_id, BullState.FAILED)
         if refusal is Refusal.WRONG_STATE:
-            refusal = await admin.retry(job_id, State.COMPLETED)
+            refusal = await admin.retry(job_id, BullState.COMPLETED)
         return await _changed(opened, job_id, refusal, "only failed and completed jobs run again")
 
     async def promote(self, request: HttpRequest, queue: str, job_id: str) -> api.JobChanged:
@@ -139,14 +139,16 @@ class QueueJobRoutes:
         """Delete a job with its children; one that runs is canceled instead."""
         opened = await self._access.existing(request, queue)
         refusal = await QueueAdmin(opened).remove(job_id)
-        if refusal is Refusal.LOCKED and await opened.state(job_id) is State.ACTIVE:
+        if refusal is Refusal.LOCKED and await opened.state(job_id) is BullState.ACTIVE:
             return reply(await _cancel(opened, job_id), 202)
         if refusal is not None:
             raise problems.refused(refusal)
         return None
 
 
-async def find_state(access: QueueAccess, request: HttpRequest, queue: str, job_id: str) -> State:
+async def find_state(
+    access: QueueAccess, request: HttpRequest, queue: str, job_id: str
+) -> BullState:
     """The state of a job that the caller may see; a Problem if there is none."""
     opened = await access.existing(request, queue)
     if await opened.get(job_id) is None:

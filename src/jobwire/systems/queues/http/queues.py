@@ -13,7 +13,7 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route
 from jobwire.systems.queues.admin import Metrics, QueueAdmin
 from jobwire.systems.queues.announcement import seen_workers
-from jobwire.systems.queues.contract import State
+from jobwire.systems.queues.contract import BullState
 from jobwire.systems.queues.http import problems
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.route import queue_route
@@ -64,8 +64,8 @@ class QueueRoutes:
         limits, schedulers, completed, failed = await asyncio.gather(
             admin.limits(),
             Schedulers(opened).count(),
-            admin.metrics(State.COMPLETED, last=_HOUR - 1),
-            admin.metrics(State.FAILED, last=_HOUR - 1),
+            admin.metrics(BullState.COMPLETED, last=_HOUR - 1),
+            admin.metrics(BullState.FAILED, last=_HOUR - 1),
         )
         summary = self._summary(queue, figures, (workers or {}).get(queue))
         rate = {"max": limits.max_jobs or 0, "duration": limits.per_ms or 0}
@@ -113,7 +113,7 @@ class QueueRoutes:
         force = body is not None and body.force
         counts = await opened.counts()
         # The verb pauses the queue first: a queue that is refused here keeps running.
-        if counts[State.ACTIVE] and not force:
+        if counts[BullState.ACTIVE] and not force:
             raise Problem(api.QUEUE_ACTIVE)
         refusal = await QueueAdmin(opened).obliterate(force=force)
         if refusal is not None:
@@ -121,15 +121,17 @@ class QueueRoutes:
                 "a worker has started a job, or another client has resumed the queue, meanwhile"
             )
             raise problems.refused(refusal, f"{detail}; look at the queue and repeat")
-        return api.Affected(sum(counts.values()) - counts[State.WAITING_CHILDREN])
+        return api.Affected(sum(counts.values()) - counts[BullState.WAITING_CHILDREN])
 
     async def retry_all(
         self, request: HttpRequest, queue: str, body: api.RetryRequest | None
     ) -> api.Affected:
         """Run all failed jobs again, or all completed ones."""
         admin = QueueAdmin(await self._access.existing(request, queue))
-        completed = body is not None and body.state == State.COMPLETED
-        return api.Affected(await admin.retry_all(State.COMPLETED if completed else State.FAILED))
+        completed = body is not None and body.state == BullState.COMPLETED
+        return api.Affected(
+            await admin.retry_all(BullState.COMPLETED if completed else BullState.FAILED)
+        )
 
     async def promote_all(self, request: HttpRequest, queue: str) -> api.Affected:
         """Let all delayed jobs run as soon as workers are free."""

@@ -14,7 +14,7 @@ from jobwire.gateway.operator_view import FoundJob, SearchPart
 from jobwire.systems.queues.checks import is_job_id
 from jobwire.systems.queues.clock import system_now_ms
 from jobwire.systems.queues.codec import number_of, readable
-from jobwire.systems.queues.contract import COLLECTIONS, Field, Keys, State
+from jobwire.systems.queues.contract import COLLECTIONS, BullField, BullState, Keys
 from jobwire.systems.queues.scripts import run_read
 from jobwire.valkey import Connection, ServerError
 
@@ -22,13 +22,13 @@ _MAX_FOUND: Final = 20
 _MAX_SCANNED: Final = 1_000
 _MAX_QUEUES: Final = 200
 """Queues whose jobs are compared with a text; an id is looked up in all."""
-_LISTS: Final = frozenset((State.WAITING, State.ACTIVE))
+_LISTS: Final = frozenset((BullState.WAITING, BullState.ACTIVE))
 
 
 class _Candidate(NamedTuple):
     queue: str
     job_id: str
-    state: State
+    state: BullState
 
 
 async def find_jobs(
@@ -36,7 +36,7 @@ async def find_jobs(
 ) -> SearchPart:
     """Jobs of these queues; ValkeyError where the server does not answer."""
     if is_job_id(text):
-        exact = [_Candidate(queue, text, State.UNKNOWN) for queue in queues]
+        exact = [_Candidate(queue, text, BullState.UNKNOWN) for queue in queues]
         if found := await _read(connection, prefix, exact, ""):
             return SearchPart(await _with_states(connection, prefix, found[:_MAX_FOUND]), 0, 0)
     candidates, total = await _newest(connection, prefix, queues)
@@ -66,10 +66,10 @@ async def _newest(
     return candidates[:_MAX_SCANNED], sum(map(sum, totals))
 
 
-async def _ids(connection: Connection, keys: Keys, state: State, most: int) -> list[str]:
+async def _ids(connection: Connection, keys: Keys, state: BullState, most: int) -> list[str]:
     command = "LRANGE" if state in _LISTS else "ZREVRANGE"
     found = [connection.call(command, keys.base + COLLECTIONS[state], 0, most - 1)]
-    if state is State.WAITING:
+    if state is BullState.WAITING:
         found.append(connection.call(command, keys.paused, 0, most - 1))
     pages = cast("list[list[str]]", await asyncio.gather(*found))
     return [job_id for page in pages for job_id in page]
@@ -81,7 +81,7 @@ async def _read(
     """The candidates that exist and have the text in their id or name."""
     calls = [
         connection.call(
-            "HMGET", Keys(each.queue, prefix).job(each.job_id), Field.NAME, Field.TIMESTAMP
+            "HMGET", Keys(each.queue, prefix).job(each.job_id), BullField.NAME, BullField.TIMESTAMP
         )
         for each in candidates
     ]

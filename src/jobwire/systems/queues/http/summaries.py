@@ -10,12 +10,12 @@ from typing import Final, cast
 from jobwire.api.queue_jobs import MAX_SCAN, JobSummaries, JobSummary
 from jobwire.systems.queues.checks import is_job_id
 from jobwire.systems.queues.codec import number_of, read_json, readable
-from jobwire.systems.queues.contract import COLLECTIONS, NEWEST_FIRST, Opt, State
+from jobwire.systems.queues.contract import COLLECTIONS, NEWEST_FIRST, BullState, Opt
 from jobwire.systems.queues.queue import QueueProducer
 
 
 async def page(
-    queue: QueueProducer, state: State, *, first: int = 0, count: int = 50, text: str = ""
+    queue: QueueProducer, state: BullState, *, first: int = 0, count: int = 50, text: str = ""
 ) -> JobSummaries:
     """A page of one state: waiting jobs in the order of their start, ended ones newest first."""
     found, counts = await asyncio.gather(_page(queue, state, first, count, text), queue.counts())
@@ -38,7 +38,7 @@ async def search(queue: QueueProducer, text: str, *, count: int = 50) -> JobSumm
 
 
 async def _page(
-    queue: QueueProducer, state: State, first: int, count: int, text: str, *, job_id: str = ""
+    queue: QueueProducer, state: BullState, first: int, count: int, text: str, *, job_id: str = ""
 ) -> tuple[list[JobSummary], int]:
     ascending = int(state not in NEWEST_FIRST)
     scan = MAX_SCAN if text else count
@@ -63,7 +63,7 @@ _LONGEST: Final = 400
 _Row = tuple[str, str | None, str | None, list[str | None]]
 
 
-def _read(state: State, row: _Row) -> JobSummary:
+def _read(state: BullState, row: _Row) -> JobSummary:
     job_id, due, opts_json, fields = row
     name, timestamp, processed, finished, ats, atm, stalled, priority, progress, *texts = fields
     reason, worker, parent, scheduler = (readable(text) if text else None for text in texts)

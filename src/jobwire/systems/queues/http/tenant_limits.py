@@ -16,9 +16,9 @@ from jobwire.api.jobs import QUEUE_FULL
 from jobwire.gateway.problems import Problem, retry_after
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.submissions import FULL_RETRY_S, SubmissionLimits
-from jobwire.systems.queues.contract import Keys, State
+from jobwire.systems.queues.contract import BullState, Keys
 from jobwire.systems.queues.http.access import QueueAccess
-from jobwire.systems.queues.queue import NewJob, QueueProducer
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 
 _OVERHEAD: Final = 1024
 """Bytes of a job beside its data."""
@@ -27,11 +27,11 @@ _RECOUNT_S: Final = 0.2
 _RECOUNTED: Final = 10_000
 """Jobs that one recount asks for."""
 _OPEN: Final = (
-    State.WAITING,
-    State.PRIORITIZED,
-    State.DELAYED,
-    State.ACTIVE,
-    State.WAITING_CHILDREN,
+    BullState.WAITING,
+    BullState.PRIORITIZED,
+    BullState.DELAYED,
+    BullState.ACTIVE,
+    BullState.WAITING_CHILDREN,
 )
 
 
@@ -91,7 +91,9 @@ class TenantLimits:
         self._max_bytes = max_bytes
         self._tenants: defaultdict[str, _Tenant] = defaultdict(_Tenant)
 
-    async def admit(self, request: HttpRequest, queue: str, jobs: Sequence[NewJob]) -> Reservation:
+    async def admit(
+        self, request: HttpRequest, queue: str, jobs: Sequence[NewBullJob]
+    ) -> Reservation:
         """Admit new jobs to a queue of the caller, or raise a Problem."""
         await self._limits.admit(request, len(jobs))
         owner = self._access.tenant_of.get(queue, request.principal.tenant)
@@ -145,7 +147,7 @@ class TenantLimits:
                 stored.append(job)  # also where the server did not answer
 
 
-def size_of(job: NewJob) -> int:
+def size_of(job: NewBullJob) -> int:
     """The bytes that a job counts."""
     return len(job.data_json) + _OVERHEAD
 

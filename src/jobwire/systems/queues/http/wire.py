@@ -9,13 +9,13 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route
 from jobwire.systems.queues.checks import is_job_id
 from jobwire.systems.queues.codec import readable
-from jobwire.systems.queues.contract import Extra, Field
+from jobwire.systems.queues.contract import BullExtra, BullField
 from jobwire.systems.queues.http.access import QueueAccess
 from jobwire.systems.queues.http.route import queue_route
 
 WIRE: Final = "bullmq"
-_OURS: Final = frozenset((Extra.WORKER_ID,))
-_ORDER: Final = {str(name): at for at, name in enumerate(Field)}
+_OURS: Final = frozenset((BullExtra.WORKER_ID,))
+_ORDER: Final = {str(name): at for at, name in enumerate(BullField)}
 _NOTES: Final = {
     "lock": "the token of the worker that runs it",
     "logs": "its log, the last lines",

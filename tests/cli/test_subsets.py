@@ -63,7 +63,7 @@ def test_o1_jobs_and_queues_on_a_server_of_ones_own_start_no_s3(
     with Up(tmp_path, "--only", systems, env=env) as up:
         up.wait_until_up()
         status, parts = up.ready()
-        assert (status, parts.keys()) == (200, {"gateway", "valkey", "memory", "worker"})
+        assert (status, parts.keys()) == (200, {"gateway", "valkey", "worker"})
         assert up.endpoints()["s3"] is None
         assert not (up.data_dir / "s3").exists()
         found = jobwire("doctor", cwd=tmp_path)

@@ -62,7 +62,7 @@ def test_o09_every_operation_has_a_written_summary(up: Up) -> None:
 def test_readyz_lists_each_part(up: Up) -> None:
     status, parts = up.ready()
     assert status == 200
-    assert parts.keys() == PARTS | {"memory", "uploads", "image records"}
+    assert parts.keys() == PARTS | {"uploads", "image records"}
     assert all(part["state"] == "ready" for part in parts.values())
     assert httpx.get(f"{up.url}/version", trust_env=False).json()["version"] == __version__
 
@@ -303,7 +303,7 @@ def test_a_job_runs_through_all_parts(tmp_path: Path) -> None:
 def test_external_servers_are_used_and_not_stopped(tmp_path: Path, valkey: LocalValkey) -> None:
     with Up(tmp_path, "--no-embedded", "--valkey", valkey.url) as up:
         up.wait_until_up()
-        assert up.ready()[1].keys() == {"gateway", "valkey", "memory", "worker"}
+        assert up.ready()[1].keys() == {"gateway", "valkey", "worker"}
         published = up.endpoints()
         assert (published["valkey"], published["s3"]) == (valkey.url, None)
         assert published["pids"].keys() == {"gateway", "worker"}

@@ -168,8 +168,9 @@ async def test_i22_worker_killed_while_it_starts_fails_no_photo(
         tasks.create_task(kill_starting(photo_workers()))
         async with opened() as pool:
             (idle,) = pool.pids
+            known = photo_workers()
             os.kill(idle, signal.SIGKILL)
-            tasks.create_task(kill_starting({idle}))
+            tasks.create_task(kill_starting(known))
             assert await code_of(pool, bright, tmp_path / "bright.webp") == ""
 
 

@@ -391,6 +391,22 @@ def test_o2_a_refused_job_does_not_stop_the_next_ones(run: Run) -> None:
     assert (again.returncode, len(_lines(again))) == (Exit.REFUSED, 1)
 
 
+@clause("O-2")
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("submit", "chat"), "chat needs a payload: "),
+        (("submit", "chat", "hello", "--ttl", "0"), "--ttl: '0' must be at least one second"),
+    ],
+)
+def test_o2_a_submission_that_cannot_be_meant_is_refused(
+    run: Run, arguments: tuple[str, ...], told: str
+) -> None:
+    refused = run(*arguments)
+    assert refused.returncode == Exit.USAGE
+    assert told in refused.stderr
+
+
 def test_a_waiting_job_without_a_worker_prints_a_hint(run: Run) -> None:
     with run.terminal("submit", "chat", "hello", "--follow", "--timeout", "20") as terminal:
         terminal.until("queue default: no worker, 1 waiting, since")

@@ -14,7 +14,7 @@ from jobwire.objects import ObjectsError, StoreRefused
 from jobwire.private_files import Untrusted
 from jobwire.redaction import redact
 from jobwire.settings import SettingsError
-from jobwire.valkey.errors import ConfigError, ValkeyError
+from jobwire.valkey.errors import AuthFailed, ConfigError, Unsupported, ValkeyError
 
 # The extra that has a library which the light install does not have.
 _EXTRAS: Final = {
@@ -60,6 +60,8 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
             return [str(error)], Exit.UNREACHABLE
         case LocalError() | ConfigError():
             return [str(error)], Exit.USAGE
+        case Unsupported() | AuthFailed():  # it answers: another start does not help
+            return [f"Valkey: {error}"], Exit.UNREACHABLE
         case ValkeyError():
             line = f"Valkey: {error}. Is it running? To start everything here: jobwire up"
             return [line], Exit.UNREACHABLE

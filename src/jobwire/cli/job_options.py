@@ -27,7 +27,9 @@ def job_options(
     if max_attempts is not None:
         wanted["max_attempts"] = max_attempts
     if ttl is not None:
-        wanted["ttl_s"] = max(1, round(_seconds("--ttl", ttl)))
+        wanted["ttl_s"] = round(_seconds("--ttl", ttl))
+        if wanted["ttl_s"] < 1:
+            raise CliExit(f"--ttl: {ttl!r} must be at least one second", Exit.USAGE)
     if key is not None:
         wanted |= JobOptions(idempotency_key=key)
     if queue is not None:

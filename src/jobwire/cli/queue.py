@@ -13,6 +13,7 @@ import click
 from jobwire.cli import options, output, queue_bullmq, queue_flows, sanitize
 from jobwire.cli.exits import CliExit, Exit
 from jobwire.cli.program import with_client, with_queue
+from jobwire.text import plural
 
 if TYPE_CHECKING:
     from jobwire.client import AsyncClient, AsyncQueue, JobQueueInfo, PauseAnswer
@@ -146,7 +147,9 @@ def purge(queue: str, yes: bool, wire: str | None) -> None:
         question = f"Cancel all waiting and delayed jobs of the queue {queue}?"
         output.confirm(question, "purge cancels jobs; confirm it with --yes")
     answer = with_client(lambda client: client.purge_queue(queue))
-    output.result(answer, f"{sanitize.line(answer.queue)}: {answer.canceled} jobs canceled")
+    output.result(
+        answer, f"{sanitize.line(answer.queue)}: {plural(answer.canceled, 'job')} canceled"
+    )
 
 
 for verb in (*queue_bullmq.COMMANDS, *queue_flows.COMMANDS):

@@ -3,7 +3,7 @@
 import click
 
 from jobwire.cli import completion, options, output, sanitize
-from jobwire.cli.exits import Exit
+from jobwire.cli.exits import CliExit, Exit
 from jobwire.cli.program import RETRY_S, with_client
 
 
@@ -60,6 +60,9 @@ def command(
         key=idempotency_key,
         queue=queue,
     )
+    if payload is None and member(task):
+        example = f'{output.program()} submit {task} "…"'
+        raise CliExit(f"{task} needs a payload: {example}, or a JSON object", Exit.USAGE)
     text = read(payload)
     created: list[Job] = []
 

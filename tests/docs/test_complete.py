@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import pkgutil
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
 import yaml
 
+from jobwire import api
+from jobwire.api.problems import ProblemKind
 from jobwire.systems.images.contract import Stage
 from jobwire.systems.jobs.contract import Status
 from jobwire.systems.predictions.intent import State as IntentState
@@ -139,3 +144,73 @@ def test_reference_pages_are_made_from_the_code() -> None:
     assert "`job_id`" in wires()
     assert "0001" in decisions()
     assert Path(ROOT / "docs" / "http-api.md").exists()
+
+
+def _documented_routes() -> Iterator[tuple[str, str]]:
+    """Each route in a table of a page, and its scope there, or an empty text."""
+    for page in _PAGES:
+        for line in page.read_text(encoding="utf-8").splitlines():
+            cells = [cell.strip() for cell in line.split(" | ")]
+            names = re.findall(r"`([^`]+)`", cells[0])
+            if not re.match(r"\| `(GET|POST|PUT|DELETE) /", line):
+                continue
+            scope = next((s for s in ("read", "submit", "admin") if _is_scope(cells[1:], s)), "")
+            before = ""
+            for name in names:
+                if name[0] in "…/":  # `…/resume` after `POST /v1/…/pause`
+                    name = before.rpartition("/")[0] + name.lstrip("…")
+                if re.match(r"(GET|POST|PUT|DELETE) /", name):
+                    before = name
+                    yield _route(name), scope
+
+
+def _is_scope(cells: Sequence[str], scope: str) -> bool:
+    return any(cell.strip(" |`") == scope for cell in cells)
+
+
+def _route(text: str) -> str:
+    """Without the names of path parameters and without queries."""
+    return re.sub(r"\?[\w=&…]+(?=`|$)", "", re.sub(r"\{\w+\}", "{}", text))
+
+
+@clause("O-9")
+def test_the_tables_of_routes_are_those_of_the_operations() -> None:
+    """No route of a table is gone, each has the scope of its operation, and none is on no page."""
+    document = json.loads((ROOT / "tests" / "contracts" / "openapi.json").read_text())
+    scopes = {
+        _route(f"{method.upper()} {path}"): operation["x-jobwire-scope"]
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+    }
+    listed = list(_documented_routes())
+    assert len(listed) > 60
+    assert sorted(route for route, _ in listed if route not in scopes) == []
+    assert [row for row in listed if row[1] and scopes[row[0]] != row[1]] == []
+    text = _route("\n".join(page.read_text(encoding="utf-8") for page in _PAGES))
+    missing = {route for route in scopes if route.split()[1].startswith("/v1/")}
+    missing -= {route for route, _ in listed}
+    assert (
+        sorted(route for route in missing if not re.search(f"`{re.escape(route)}[ `]", text)) == []
+    )
+
+
+@clause("O-9")
+def test_the_page_of_errors_has_the_statuses_of_the_problem_kinds() -> None:
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    listed: dict[str, set[int]] = {}
+    for codes, status in re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (\d{3}) \|", page, re.MULTILINE):
+        for code in re.findall(r"`(\w+)`", codes):
+            listed.setdefault(code, set()).add(int(status))
+    kinds = [
+        kind
+        for module in pkgutil.iter_modules(api.__path__, "jobwire.api.")
+        for kind in vars(importlib.import_module(module.name)).values()
+        if isinstance(kind, ProblemKind)
+    ]
+    assert len(kinds) > 50
+    wrong = {
+        kind.code: (kind.status, listed[kind.code])
+        for kind in kinds
+        if kind.code in listed and kind.status not in listed[kind.code]
+    }
+    assert wrong == {}

@@ -27,7 +27,7 @@ function verdict({ systems: rows, unavailable }, stored) {
   const paused = queues.find((row) => row.paused && row.waiting);
   const [dead, ...dying] = queues.filter((row) => takenBy(row)[1] === "No worker").sort((a, b) => (b.oldest_waiting_ms ?? 0) - (a.oldest_waiting_ms ?? 0));
   if (dead) {
-    const others = dying.length ? `${dying.slice(0, 3).map((row) => (isUnread(row) ? unread(row) : `${nameOf(row)}: no worker`)).join("; ")}${dying.length > 3 ? `; and ${count(dying.length - 3)} more` : ""}.` : paused ? `${nameOf(paused)} is paused.` : queues.length > 1 ? "All other queues have a worker." : "Start one:";
+    const others = dying.length ? `${dying.slice(0, 3).map((row) => (isUnread(row) ? unread(row) : `${nameOf(row)}: no worker`)).join("; ")}${dying.length > 3 ? `; and ${count(dying.length - 3)} more` : ""}.` : paused ? `${nameOf(paused)} is paused.` : queues.length > 1 ? "All other queues with jobs have a worker." : "Start one:";
     const title = isUnread(dead) ? unread(dead) : `${nameOf(dead)}: no worker, ${count(dead.running)} running`;
     return { icon: "warn", tone: "warn", title: `${title[0].toUpperCase()}${title.slice(1)}.`, text: others, command: dead.name === "default" ? "jobwire worker" : "jobwire worker module:app" };
   }

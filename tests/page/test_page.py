@@ -20,6 +20,7 @@ from tests.page.site import (
 )
 from tests.support import Fresh, clause, wait_until_sync
 from tests.support.browser import PHONE, Browser, Page
+from tests.support.servers import plain_client
 
 # One browser and one site for all tests of the page.
 pytestmark = pytest.mark.xdist_group("page")
@@ -315,6 +316,24 @@ def test_o04_hostile_names_and_payloads_stay_text(
         page.open(f"{site.url}/#/jobs/streams/%3Cimg%20src%3Dx%3E")
         page.until_text("main", "No such job")
         assert page.run(NOT_HACKED)
+
+
+@clause("O-4", "O-15")
+def test_o04_a_time_that_no_calendar_has_does_not_empty_a_screen(
+    site: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    """Another program has written it into one job of the list."""
+    word = fresh("word")
+    job_id = site.client.submit("odd", {"text": word}).job_id
+    site.ended(job_id)
+    with plain_client(site.fleet.valkey, "hostile") as plain:
+        for field in ("created_ts", "updated_ts", "started_ts"):
+            plain.hset(f"job:{job_id}", field, "9999999999999999")
+    with browser.page() as page:
+        show(page, site.url, "#/jobs", f"…{job_id[-4:]}")
+        show(page, site.url, f"#/jobs/streams/{job_id}", "handlers.own")
+    with plain_client(site.fleet.valkey, "hostile") as plain:
+        plain.delete(f"job:{job_id}", f"job:{job_id}:events")
 
 
 @clause("O-4")

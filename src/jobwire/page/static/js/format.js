@@ -48,9 +48,13 @@ export const zone = {
   },
 };
 
+// Other programs write times of any size; a Date throws beyond these.
+const LAST = 8.64e15 - 86400e3;
+const within = (ts) => Math.min(LAST, Math.max(-LAST, Number(ts) || 0));
+export const iso = (ts) => new Date(within(ts)).toISOString();
 function shifted(ts) {
-  const date = new Date(ts);
-  return zone.utc ? date : new Date(ts - date.getTimezoneOffset() * 60e3);
+  const date = new Date(within(ts));
+  return zone.utc ? date : new Date(date.getTime() - date.getTimezoneOffset() * 60e3);
 }
 export const clock = (ts, ms = false) => shifted(ts).toISOString().slice(11, ms ? 23 : 19);
 

@@ -1,6 +1,6 @@
 // The parts that all screens are made of.
 import { html, svg, nothing } from "../vendor/lit-html/lit-html.js";
-import { count, shortId, moment, clock, zone, now, age } from "./format.js";
+import { count, shortId, moment, clock, iso, zone, now, age } from "./format.js";
 import { announce, update } from "./store.js";
 
 export { html, svg, nothing };
@@ -33,11 +33,11 @@ export const health = (name, text) => {
 export const number = (n) => (n ? count(n) : html`<span class="zero">0</span>`);
 
 export const time = (ts, { ms = false, day = false } = {}) =>
-  html`<time datetime=${new Date(ts).toISOString()} title="${new Date(ts).toISOString()}"
+  html`<time datetime=${iso(ts)} title="${iso(ts)}"
     >${day ? moment(ts) : clock(ts, ms)}</time
   >`;
 export const timeAgo = (ts) =>
-  html`<time datetime=${new Date(ts).toISOString()} title="${moment(ts)} ${zone.name}"
+  html`<time datetime=${iso(ts)} title="${moment(ts)} ${zone.name}"
     >${age(now() - ts)} ago</time
   >`;
 

@@ -1,7 +1,7 @@
 """`jobwire queue`: list, show and change queues and their jobs.
 
-Here are the verbs that several wires have; `queue_bullmq` and `queue_flows` have those of BullMQ
-queues. Without `--wire` all queues are listed, and a queue is found by its name.
+Here are the verbs that several wires have; `queue_bullmq`, `queue_changes` and `queue_flows` have
+those of BullMQ queues. Without `--wire` all queues are listed, and a queue is found by its name.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from jobwire.cli import options, output, queue_bullmq, queue_flows, sanitize
+from jobwire.cli import options, output, queue_bullmq, queue_changes, queue_flows, sanitize
 from jobwire.cli.exits import CliExit, Exit
 from jobwire.cli.program import with_client, with_queue
 from jobwire.text import plural
@@ -152,5 +152,5 @@ def purge(queue: str, yes: bool, wire: str | None) -> None:
     )
 
 
-for verb in (*queue_bullmq.COMMANDS, *queue_flows.COMMANDS):
+for verb in (*queue_bullmq.COMMANDS, *queue_changes.COMMANDS, *queue_flows.COMMANDS):
     command.add_command(verb)

@@ -4,7 +4,7 @@ import builtins
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from jobwire.api import flows, queue_jobs, queues, schedulers
+from jobwire.api import flows, queue_changes, queue_jobs, queues, schedulers
 from jobwire.api.queue_jobs import CancelResult, JobChanged, QueueLogs
 from jobwire.client import calls, queue_calls
 from jobwire.client.event_cursor import QueueEventCursor
@@ -77,6 +77,45 @@ class AsyncQueue:
     async def promote(self, job_id: str) -> JobChanged:
         """Let a delayed job run as soon as a worker is free."""
         return await self._client.call(queue_jobs.PROMOTE, self.name, job_id)
+
+    async def change_delay(self, job_id: str, delay_ms: int) -> JobChanged:
+        """Let a delayed job wait for another time, counted from now."""
+        body = queue_changes.DelayRequest(delay=delay_ms)
+        return await self._client.call(queue_changes.DELAY, self.name, job_id, body=body)
+
+    async def change_priority(
+        self, job_id: str, priority: int, *, lifo: bool = False
+    ) -> JobChanged:
+        """Give a job another priority; one that waits takes its new place at once."""
+        body = queue_changes.PriorityRequest(priority=priority, lifo=lifo)
+        return await self._client.call(queue_changes.PRIORITY, self.name, job_id, body=body)
+
+    async def update_data(self, job_id: str, data: Json) -> JobChanged:
+        """Replace a job's data; a running attempt keeps its own."""
+        return await self._client.execute(queue_calls.update_data, self.name, job_id, data)
+
+    async def update_progress(self, job_id: str, progress: Json, message: str = "") -> JobChanged:
+        """Set a job's progress from outside its worker."""
+        return await self._client.execute(
+            queue_calls.update_progress, self.name, job_id, progress, message
+        )
+
+    async def add_log(self, job_id: str, line: str, *, keep: int = 0) -> int:
+        """Append a line to a job's log; returns how many there are. `keep` 0 keeps all that
+        `queues.max_log_lines` allows."""
+        return await self._client.execute(queue_calls.add_log, self.name, job_id, line, keep)
+
+    async def clear_logs(self, job_id: str, *, keep: int = 0) -> None:
+        """Drop a job's log, except the newest `keep` lines."""
+        await self._client.call(queue_changes.CLEAR_LOGS, self.name, job_id, keep=keep)
+
+    async def detach(self, job_id: str) -> JobChanged:
+        """Let the job's parent not wait for it any more."""
+        return await self._client.call(queue_changes.DETACH, self.name, job_id)
+
+    async def remove_pending_children(self, job_id: str) -> JobChanged:
+        """Delete the children that a job waits for and that no worker has."""
+        return await self._client.call(queue_changes.REMOVE_CHILDREN, self.name, job_id)
 
     async def cancel(self, job_id: str) -> CancelResult:
         """Remove a job that waits; stop one that runs, which then fails as `canceled`."""

@@ -6,10 +6,11 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
-from jobwire.api import flows, queue_jobs, schedulers
+from jobwire.api import flows, queue_changes, queue_jobs, schedulers
 from jobwire.client.calls import Plan, call, encode_payload, request_of, send
 from jobwire.client.errors import Invalid
 from jobwire.client.retry_budget import RetryBudget
+from jobwire.job.messages import Json
 
 
 class _Options(Struct, rename={"job_id": "jobId"}):
@@ -31,6 +32,35 @@ def add(
 def delete_job(budget: RetryBudget, queue: str, job_id: str) -> Plan[None]:
     """Delete a job; one that runs is canceled."""
     yield from send(budget, request_of(queue_jobs.DELETE, queue, job_id))
+
+
+def update_data(
+    budget: RetryBudget, queue: str, job_id: str, data: Json
+) -> Plan[queue_jobs.JobChanged]:
+    """Replace a job's data; repeated, it is the same."""
+    return call(budget, queue_changes.DATA, queue, job_id, body={"data": _json(data)})
+
+
+def update_progress(
+    budget: RetryBudget, queue: str, job_id: str, progress: Json, message: str
+) -> Plan[queue_jobs.JobChanged]:
+    """Set a job's progress. A request whose response is lost is repeated only without a message:
+    the log could have it twice."""
+    body = {"progress": _json(progress), "message": message}
+    budget = RetryBudget(0.0) if message else budget
+    return call(budget, queue_changes.PROGRESS, queue, job_id, body=body)
+
+
+def add_log(_: RetryBudget, queue: str, job_id: str, line: str, keep: int) -> Plan[int]:
+    """Append a line to a job's log. A request whose response is lost is not repeated: the log could
+    have the line twice."""
+    body = queue_changes.LogRequest(line, keep)
+    added = yield from call(RetryBudget(0.0), queue_changes.ADD_LOG, queue, job_id, body=body)
+    return added.total
+
+
+def _json(value: Json) -> msgspec.Raw:
+    return msgspec.Raw(b"null") if value is None else encode_payload(value)
 
 
 def add_flow(budget: RetryBudget, queue: str, flow: Mapping[str, object]) -> Plan[flows.FlowIds]:

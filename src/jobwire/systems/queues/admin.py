@@ -13,14 +13,13 @@ from jobwire.systems.queues import contract
 from jobwire.systems.queues.checks import (
     UNKNOWN_STATE,
     check_int,
-    check_json,
     check_progress,
     is_job_id,
     refuse,
 )
 from jobwire.systems.queues.children import read_children
 from jobwire.systems.queues.codec import clean, number_of
-from jobwire.systems.queues.contract import COLLECTIONS, BullState, Meta, Refusal
+from jobwire.systems.queues.contract import COLLECTIONS, BullField, BullState, Meta, Refusal
 from jobwire.systems.queues.queue import QueueProducer
 
 _MAX_MS: Final = 10 * 365 * 86_400_000
@@ -84,6 +83,8 @@ class QueueAdmin:
 
     async def remove_pending_children(self, job_id: str) -> Refusal | None:
         """Delete the children that a job waits for and that no worker has."""
+        if not await self._queue.exists(job_id):
+            return Refusal.MISSING
         return await self._one("remove_children", job_id)
 
     async def detach_from_parent(self, job_id: str) -> Refusal | None:
@@ -114,7 +115,11 @@ class QueueAdmin:
 
     async def set_data(self, job_id: str, data_json: str) -> Refusal | None:
         """Replace a job's payload; a running attempt keeps its own."""
-        check_json(data_json, "the data")
+        if not is_job_id(job_id):
+            return Refusal.MISSING
+        key = self._queue.keys.job(job_id)
+        name = cast("str | None", await self._queue.connection.call("HGET", key, BullField.NAME))
+        self._queue.check_data(name or "", data_json)
         return await self._one("data", job_id, data_json)
 
     async def add_log(self, job_id: str, line: str, *, keep: int = 0) -> int | Refusal:

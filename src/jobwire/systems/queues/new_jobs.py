@@ -37,7 +37,7 @@ def new_job(name: str, data: Any, opts: NewJobOptions, prefix: str) -> NewBullJo
     chosen = policy(opts)
     if chosen and opts.parent is None:
         raise refuse(f"the job has no parent: remove {_POLICIES[chosen]}")
-    return NewBullJob(name, _data_json(data), _options(opts, prefix, chosen))
+    return NewBullJob(name, data_text(data), _options(opts, prefix, chosen))
 
 
 def flow_tree(
@@ -79,7 +79,7 @@ def _node(
     try:
         chosen = policy(given.opts)
         options = _options(given.opts, prefix, chosen, parent)
-        job = NewBullJob(given.name, _data_json(given.data), options)
+        job = NewBullJob(given.name, data_text(given.data), options)
         opened.check(job)
     except RefusedError as error:
         raise refuse(f"{where}: {error.message}", error.code) from None
@@ -107,7 +107,8 @@ def _check_size(flow: NewFlowJob) -> None:
     raise refuse(f"a flow may have {MAX_DEPTH} levels", BULK_TOO_LARGE)
 
 
-def _data_json(data: Any) -> str:
+def data_text(data: Any) -> str:
+    """Decoded JSON as a text of the wire."""
     try:
         return json_text(data)
     except RecursionError:

@@ -171,6 +171,11 @@ class QueueProducer:
         found = cast("dict[str, str]", await self.connection.call("HGETALL", self.keys.job(job_id)))
         return read_fields(job_id, found) if found else None
 
+    async def exists(self, job_id: str) -> bool:
+        """Whether there is such a job."""
+        key = self.keys.job(job_id)
+        return is_job_id(job_id) and bool(await self.connection.call("EXISTS", key))
+
     async def state(self, job_id: str) -> BullState:
         """`unknown` where the job is in no list of the queue."""
         if not is_job_id(job_id):
@@ -282,14 +287,17 @@ class QueueProducer:
 
     def _check_content(self, job: NewBullJob) -> None:
         check_name(job.name)
-        limit = job.options.size_limit
+        self.check_data(job.name, job.data_json, job.options.size_limit)
+
+    def check_data(self, name: str, data_json: str, limit: int | None = None) -> None:
+        """Raise RefusedError if this cannot be the data of a job of this name."""
         if limit is None:
             limit = contract.MAX_DATA_BYTES
-        if _bytes(job.data_json) > limit:
+        if _bytes(data_json) > limit:
             raise refuse(f"the data of a job may have {limit} bytes")
-        check_json(job.data_json, "the data")
+        check_json(data_json, "the data")
         if self._check_data is not None:
-            self._check_data(job.name, job.data_json)
+            self._check_data(name, data_json)
 
 
 def check_bulk_bytes(texts: Iterable[str]) -> None:

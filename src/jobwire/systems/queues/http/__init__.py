@@ -3,6 +3,7 @@
 queues.py      GET /v1/queues, GET /v1/queues/{queue},
                POST …/pause|resume|drain|clean|obliterate|retry|promote
 jobs.py        …/jobs, …/jobs/{id}, …/logs, …/retry|promote|cancel, …/summaries
+changes.py     …/jobs/{id}/priority|delay|data|progress|logs|detach|children
 flows.py       …/flows, …/jobs/{id}/flow
 schedulers.py  …/schedulers, …/schedulers/{id}
 events.py      …/events, …/jobs/{id}/events
@@ -19,6 +20,7 @@ from jobwire.gateway.route import Route
 from jobwire.gateway.sse_connections import SseConnections
 from jobwire.systems.queues.follow import QueueFollower
 from jobwire.systems.queues.http.access import QueueAccess
+from jobwire.systems.queues.http.changes import QueueChangeRoutes
 from jobwire.systems.queues.http.events import QueueEventRoutes
 from jobwire.systems.queues.http.flows import FlowRoutes
 from jobwire.systems.queues.http.jobs import QueueJobRoutes
@@ -36,6 +38,7 @@ def queue_routes(
     return [
         *QueueRoutes(access).routes(),
         *QueueJobRoutes(access, follower, limits).routes(),
+        *QueueChangeRoutes(access, limits).routes(),
         *FlowRoutes(access, limits).routes(),
         *SchedulerRoutes(access, limits).routes(),
         *QueueEventRoutes(access, follower, streams).routes(),

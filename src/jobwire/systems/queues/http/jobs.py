@@ -123,13 +123,13 @@ class QueueJobRoutes:
         refusal = await admin.retry(job_id, BullState.FAILED)
         if refusal is Refusal.WRONG_STATE:
             refusal = await admin.retry(job_id, BullState.COMPLETED)
-        return await _changed(opened, job_id, refusal, "only failed and completed jobs run again")
+        return await changed(opened, job_id, refusal, "only failed and completed jobs run again")
 
     async def promote(self, request: HttpRequest, queue: str, job_id: str) -> api.JobChanged:
         """Let a delayed job run as soon as a worker is free."""
         opened = await self._access.existing(request, queue)
         refusal = await QueueAdmin(opened).promote(job_id)
-        return await _changed(opened, job_id, refusal, "only delayed jobs can be promoted")
+        return await changed(opened, job_id, refusal, "only delayed jobs can be promoted")
 
     async def cancel(self, request: HttpRequest, queue: str, job_id: str) -> api.CancelResult:
         """Remove a job that waits; stop one that runs."""
@@ -162,10 +162,11 @@ def _accepted(answer: AddAnswer) -> Outcome:
     return answer
 
 
-async def _changed(
-    queue: QueueProducer, job_id: str, refusal: Refusal | None, detail: str
+async def changed(
+    queue: QueueProducer, job_id: str, refusal: Refusal | None, detail: str = ""
 ) -> api.JobChanged:
-    if refusal is Refusal.WRONG_STATE:
+    """The job's state after a change; a Problem if it was refused."""
+    if refusal is Refusal.WRONG_STATE and detail:
         state = await queue.state(job_id)
         raise problems.refused(refusal, f"the job is {state}; {detail}")
     if refusal is not None:

@@ -7,10 +7,11 @@ which of them are left. Each gateway counts for itself, and jobs of other progra
 
 import asyncio
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import Final, Literal, NamedTuple
 
 from jobwire.api.jobs import QUEUE_FULL
 from jobwire.gateway.problems import Problem, retry_after
@@ -43,16 +44,32 @@ class StoredJob(NamedTuple):
     size: int
 
 
+Part = Literal["data", "progress", "logs"]
+"""What a job may get after it was added."""
+_Part = tuple[str, str, Part | None]
+"""Queue, job and part; None is the job as it was added."""
+
+
 @dataclass(slots=True)
 class _Tenant:
     """What is known of one tenant; at most one for each tenant of the settings."""
 
-    stored: deque[StoredJob] = field(default_factory=deque[StoredJob])
+    stored: dict[_Part, int] = field(default_factory=dict[_Part, int])
+    """Bytes by part, the oldest first."""
     size: int = 0
     """Bytes of `stored`, and of jobs that are being added."""
     open: int = 0
     open_read_s: float = -1.0
     recounted_s: float = -1.0
+
+    def put(self, part: _Part, size: int) -> None:
+        """Count a part anew."""
+        self.size += size - self.stored.pop(part, 0)
+        self.stored[part] = size
+
+    def drop(self, part: _Part) -> None:
+        """Count a part no more."""
+        self.size -= self.stored.pop(part, 0)
 
 
 class Reservation:
@@ -65,7 +82,8 @@ class Reservation:
     def keep(self, jobs: Iterable[StoredJob]) -> None:
         """These jobs were made."""
         for job in jobs:
-            self._tenant.stored.append(job)
+            self._tenant.put((job.queue, job.job_id, None), job.size)
+            self._tenant.size -= job.size  # which the reservation has counted
             self._size -= job.size
 
     def __enter__(self) -> "Reservation":
@@ -103,14 +121,47 @@ class TenantLimits:
         size, max_bytes = sum(map(size_of, jobs)), self._max_bytes()
         if not max_bytes:
             return Reservation(_Tenant(), 0)
-        if tenant.size + size > max_bytes:
+        await self._check_bytes(tenant, size, max_bytes)
+        tenant.size += size
+        return Reservation(tenant, size)
+
+    async def replace(
+        self, request: HttpRequest, queue: str, job_id: str, part: Part, size: int
+    ) -> None:
+        """Admit a new value of a part of a job, or raise a Problem."""
+        await self._put(request, (queue, job_id, part), lambda _: size + _OVERHEAD)
+
+    async def extend(
+        self, request: HttpRequest, queue: str, job_id: str, part: Part, size: int
+    ) -> None:
+        """Admit more bytes of a part of a job, or raise a Problem."""
+        await self._put(request, (queue, job_id, part), lambda old: (old or _OVERHEAD) + size)
+
+    def drop(self, request: HttpRequest, queue: str, job_id: str, part: Part) -> None:
+        """A part of a job is deleted."""
+        self._of(request, queue).drop((queue, job_id, part))
+
+    async def _put(
+        self, request: HttpRequest, part: _Part, size_after: Callable[[int], int]
+    ) -> None:
+        tenant, max_bytes = self._of(request, part[0]), self._max_bytes()
+        if not max_bytes:
+            return
+        before = tenant.stored.get(part, 0)
+        if (more := size_after(before) - before) > 0:
+            await self._check_bytes(tenant, more, max_bytes)
+        tenant.put(part, size_after(tenant.stored.get(part, 0)))
+
+    def _of(self, request: HttpRequest, queue: str) -> _Tenant:
+        return self._tenants[self._access.tenant_of.get(queue, request.principal.tenant)]
+
+    async def _check_bytes(self, tenant: _Tenant, more: int, max_bytes: int) -> None:
+        if tenant.size + more > max_bytes:
             await self._recount(tenant)
-        if tenant.size + size > max_bytes:
+        if tenant.size + more > max_bytes:
             raise _full(
                 f"the jobs of your tenant have {tenant.size} bytes, which is near the limit"
             )
-        tenant.size += size
-        return Reservation(tenant, size)
 
     async def _check_open(self, tenant: _Tenant, owner: str, queue: str, more: int) -> None:
         now_s = time.monotonic()
@@ -135,16 +186,15 @@ class TenantLimits:
         if now_s - tenant.recounted_s < _RECOUNT_S:
             return
         tenant.recounted_s = now_s
-        stored = tenant.stored
-        asked = [stored.popleft() for _ in range(min(len(stored), _RECOUNTED))]
+        asked = list(islice(tenant.stored, _RECOUNTED))
         prefix, call = self._access.settings.prefix, self._access.connection.call
-        replies = [call("EXISTS", Keys(job.queue, prefix).job(job.job_id)) for job in asked]
+        replies = [call("EXISTS", Keys(queue, prefix).job(job_id)) for queue, job_id, _ in asked]
         found = await asyncio.gather(*replies, return_exceptions=True)
-        for job, answer in zip(asked, found, strict=True):
+        for part, answer in zip(asked, found, strict=True):
             if answer == 0:
-                tenant.size -= job.size
-            else:
-                stored.append(job)  # also where the server did not answer
+                tenant.drop(part)
+            elif part in tenant.stored:  # also where the server did not answer
+                tenant.stored[part] = tenant.stored.pop(part)  # the next recount asks for others
 
 
 def size_of(job: NewBullJob) -> int:

@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 MODELS := src/jobwire/handlers/llm/models/packages.txt
 FACES  := src/jobwire/handlers/photo/detectors/packages.txt
 PHOTOS := tests/handlers/photo/packages.txt
+# The page's own scripts; .oxfmtrc.json has their format.
+SCRIPTS := src/jobwire/page/static/js
 # On a terminal pip shows what it downloads, and how far it is.
 QUIET  := $(shell test -t 2 || echo --quiet)
 PIP    := $(BIN)/python -m pip $(QUIET) --disable-pip-version-check install
@@ -48,12 +50,14 @@ coverage: $(VENV)/.dev ## the same as test, with the lines that no test reaches;
 check: $(VENV)/.dev ## format, lint and types; warnings are errors, words are hints
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
+	@$(BIN)/oxfmt --check $(SCRIPTS) > /dev/null || { echo "the page's scripts are not formatted: make format" >&2; exit 1; }
 	@$(BIN)/basedpyright
 	@$(BIN)/python -m tools.word_hints
 
 format: $(VENV)/.dev ## put the code into the house format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+	@$(BIN)/oxfmt $(SCRIPTS)
 
 lock: | $(BIN)/python ## write locked/*.txt anew, after a change of dependencies in pyproject.toml or constraints.txt
 	@$(PIP) --constraint constraints.txt packaging

@@ -10,7 +10,11 @@ export const cancelJob = (id) => post(path(id, "cancel"));
 
 // The new job. With `once`, the same failed job is run again once, however often this is pressed.
 export const runAgain = (id, { once = false } = {}) =>
-  post(path(id, "retry"), undefined, once ? { "idempotency-key": `page-again-${id}`.slice(0, 255) } : {});
+  post(
+    path(id, "retry"),
+    undefined,
+    once ? { "idempotency-key": `page-again-${id}`.slice(0, 255) } : {},
+  );
 
 // Each of `ids`; returns how many were done, and the first refusal.
 export async function each(ids, act, word) {

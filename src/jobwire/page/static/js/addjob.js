@@ -8,7 +8,16 @@ import { pretty } from "./json.js";
 import { go } from "./router.js";
 import { pollNow } from "./poll.js";
 import { queueJobLink, queuePath } from "./queues.js";
-import { asCurl, given, jsonFault, jsonField, optionFields, refusalOf, set, sheet } from "./sheet.js";
+import {
+  asCurl,
+  given,
+  jsonFault,
+  jsonField,
+  optionFields,
+  refusalOf,
+  set,
+  sheet,
+} from "./sheet.js";
 
 const MAX_BYTES = 10 * 1024 * 1024;
 const OPTIONS = [
@@ -23,9 +32,22 @@ let form = null;
 export function openAdd({ queue = "", name = "", data = {}, opts = {} } = {}) {
   if (!may("submit")) return;
   const { attempts = "", priority = "", backoff = "" } = opts;
-  const options = { attempts, priority: priority || "", backoff: typeof backoff === "number" ? backoff : "" };
+  const options = {
+    attempts,
+    priority: priority || "",
+    backoff: typeof backoff === "number" ? backoff : "",
+  };
   for (const option in options) options[option] = String(options[option]);
-  form = { queue, name, text: pretty(data), options, jobId: "", follow: true, error: "", busy: false };
+  form = {
+    queue,
+    name,
+    text: pretty(data),
+    options,
+    jobId: "",
+    follow: true,
+    error: "",
+    busy: false,
+  };
   // A backoff that is more than a number is kept as it is.
   form.more = typeof backoff === "object" ? [`"backoff":${JSON.stringify(backoff)}`] : [];
   show(view, { cls: "sheet", label: "Add a job" });
@@ -37,7 +59,11 @@ const path = () => queuePath(form.queue, "/jobs");
 // The data goes out as it was typed: no number is rounded.
 function body() {
   const more = form.options.backoff ? [] : form.more;
-  const opts = [...given(form.options), ...more, ...(form.jobId ? [`"jobId":${JSON.stringify(form.jobId)}`] : [])];
+  const opts = [
+    ...given(form.options),
+    ...more,
+    ...(form.jobId ? [`"jobId":${JSON.stringify(form.jobId)}`] : []),
+  ];
   return `{"name":${JSON.stringify(form.name)},"data":${form.text},"opts":{${opts.join(",")}}}`;
 }
 
@@ -64,7 +90,8 @@ async function send(event) {
   update();
 }
 
-const text = (name, label, hint = "") => html`<label class="field"><span>${label}</span>
+const text = (name, label, hint = "") =>
+  html`<label class="field"><span>${label}</span>
   <input name=${name} class="mono" spellcheck="false" autocomplete="off" placeholder=${hint} .value=${live(form[name])} @input=${set(form, name)} /></label>`;
 
 function view() {

@@ -69,7 +69,8 @@ export const get = (path, query = {}) => {
   const text = new URLSearchParams(given).toString();
   return call("GET", text ? `${path}?${text}` : path);
 };
-export const getJob = (id) => call("GET", `/v1/jobs/${encodeURIComponent(id)}`, { exact: ["payload", "result", "error"] });
+export const getJob = (id) =>
+  call("GET", `/v1/jobs/${encodeURIComponent(id)}`, { exact: ["payload", "result", "error"] });
 export const post = (path, body, headers) => call("POST", path, { body, headers });
 
 // /readyz answers 503 with the same parts when one of them is down.

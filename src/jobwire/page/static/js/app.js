@@ -34,7 +34,9 @@ async function routed() {
 
 onUpdate(() => {
   render(app.needsKey ? signIn(({ signInView }) => signInView()) : shell(), root);
-  document.title = app.screen ? `${app.screen.label || app.screen.entry.title} · jobwire` : "jobwire";
+  document.title = app.screen
+    ? `${app.screen.label || app.screen.entry.title} · jobwire`
+    : "jobwire";
   makeModal();
   app.screen?.drawn?.();
 });

@@ -22,7 +22,8 @@ export const isOpen = () => open !== null;
 // Name the act and the count, and ask. `act` runs after the dialog is closed.
 export const ask = (title, text, act, { yes, no = "Leave them", danger = false }) =>
   show(
-    () => html`<h2>${title}</h2>
+    () =>
+      html`<h2>${title}</h2>
       <p class="soft">${text}</p>
       <div class="acts">
         <button class="btn" autofocus @click=${close}>${no}</button>
@@ -55,8 +56,11 @@ export function makeModal() {
 
 // The sheet of the open screen, or the one that submits a job; both are loaded when they are first opened.
 export const submitSheet = async (given) =>
-  !given && app.screen?.submit ? app.screen.submit() : (await styled("text sheet", import("./submit.js"))).openSubmit(given);
-export const addSheet = async (given) => (await styled("text sheet", import("./addjob.js"))).openAdd(given);
+  !given && app.screen?.submit
+    ? app.screen.submit()
+    : (await styled("text sheet", import("./submit.js"))).openSubmit(given);
+export const addSheet = async (given) =>
+  (await styled("text sheet", import("./addjob.js"))).openAdd(given);
 
 // `showShortcuts` or `showMenu`.
 export const more = async (name) => (await styled("sheet", import("./more.js")))[name]();

@@ -6,9 +6,12 @@ import { childrenIn, percentIn, queueJobLink, shapeOf, wordOf } from "./queues.j
 function note(job) {
   const percent = percentIn(job.progress);
   if (job.removed) return html`<span class="muted">removed</span>`;
-  if (job.state === "active" && percent !== null) return html`<span class="running">${Math.round(percent)} %</span>`;
-  if (job.state === "failed") return html`<span class="failed cut">${job.failed_reason ?? "failed"}</span>`;
-  if (job.state === "waiting-children") return html`<span class="muted">waits for ${job.counts.pending} of ${childrenIn(job.counts)}</span>`;
+  if (job.state === "active" && percent !== null)
+    return html`<span class="running">${Math.round(percent)} %</span>`;
+  if (job.state === "failed")
+    return html`<span class="failed cut">${job.failed_reason ?? "failed"}</span>`;
+  if (job.state === "waiting-children")
+    return html`<span class="muted">waits for ${job.counts.pending} of ${childrenIn(job.counts)}</span>`;
   return html`<span class="muted">${wordOf(job.state).toLowerCase()}</span>`;
 }
 
@@ -18,7 +21,8 @@ const name = (job, here) => {
   return html`<a class="cut" href=${queueJobLink(job.queue, job.id)}>${label}</a>`;
 };
 
-const node = (job, here, above) => html`<div class="node">${icon(shapeOf(job.state), `dot ${shapeOf(job.state)}`)}<span class="vh">${wordOf(job.state)}</span>
+const node = (job, here, above) =>
+  html`<div class="node">${icon(shapeOf(job.state), `dot ${shapeOf(job.state)}`)}<span class="vh">${wordOf(job.state)}</span>
     ${name(job, here)}<code class="muted" title=${job.id}>${shortId(job.id)}</code>${note(job)}<span class="grow"></span>
     ${job.queue === above ? nothing : html`<span class="muted small cut">${job.queue}</span>`}</div>`;
 
@@ -26,8 +30,12 @@ const node = (job, here, above) => html`<div class="node">${icon(shapeOf(job.sta
 const branch = (job, here, above) => {
   const more = childrenIn(job.counts) - job.children.length;
   return html`<li>${node(job, job.id === here, above)}
-    ${job.children.length || more > 0 ? html`<ul>${job.children.map((child) => branch(child, here, job.queue))}
-      ${more > 0 ? html`<li><div class="node muted small">${job.children.length ? "and " : ""}${plural(more, job.children.length ? "more child" : "child", job.children.length ? "more children" : "children")}</div></li>` : nothing}</ul>` : nothing}</li>`;
+    ${
+      job.children.length || more > 0
+        ? html`<ul>${job.children.map((child) => branch(child, here, job.queue))}
+      ${more > 0 ? html`<li><div class="node muted small">${job.children.length ? "and " : ""}${plural(more, job.children.length ? "more child" : "child", job.children.length ? "more children" : "children")}</div></li>` : nothing}</ul>`
+        : nothing
+    }</li>`;
 };
 
 // `queue` is that of the screen: jobs of others show theirs.

@@ -56,7 +56,10 @@ function shifted(ts) {
   const date = new Date(within(ts));
   return zone.utc ? date : new Date(date.getTime() - date.getTimezoneOffset() * 60e3);
 }
-export const clock = (ts, ms = false) => shifted(ts).toISOString().slice(11, ms ? 23 : 19);
+export const clock = (ts, ms = false) =>
+  shifted(ts)
+    .toISOString()
+    .slice(11, ms ? 23 : 19);
 
 // The time, with its day if that is not today.
 export function moment(ts) {

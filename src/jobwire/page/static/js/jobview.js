@@ -56,7 +56,10 @@ export class JobScreen {
     this.stale = false;
     try {
       if (!this.job || !this.ended || rare || stale) this.job = await this.readJob();
-      await Promise.all([this.tab === "wire" && (stale || Date.now() - this.wireAt > WIRE_MS) && this.readWire(), this.readMore?.(rare, stale)]);
+      await Promise.all([
+        this.tab === "wire" && (stale || Date.now() - this.wireAt > WIRE_MS) && this.readWire(),
+        this.readMore?.(rare, stale),
+      ]);
       this.gone = null;
     } catch (problem) {
       this.stale ||= stale;
@@ -83,7 +86,8 @@ export class JobScreen {
     update();
   };
 
-  gap = () => this.heard({ type: "gap", ts: now(), step: "", data: "some events are missing here" });
+  gap = () =>
+    this.heard({ type: "gap", ts: now(), step: "", data: "some events are missing here" });
 
   paused(on) {
     this.shown = on ? [...this.events] : null;
@@ -112,16 +116,30 @@ export class JobScreen {
   }
 
   // [[name, value], …]; false entries are left out.
-  factsView = (rows) => html`<aside class="rail" aria-label="Facts"><dl>${rows.filter(Boolean).map(([name, text]) => html`<div><dt>${name}</dt><dd>${text}</dd></div>`)}</dl></aside>`;
+  factsView = (rows) =>
+    html`<aside class="rail" aria-label="Facts"><dl>${rows.filter(Boolean).map(([name, text]) => html`<div><dt>${name}</dt><dd>${text}</dd></div>`)}</dl></aside>`;
 
   // [[id, label, small text], …]; false entries are left out.
-  tabsView = (entries) => html`<nav class="tabs jobtabs" aria-label="Job">${entries.filter(Boolean).map(
-    ([id, label, note]) => html`<a href=${this.href({ tab: id === this.firstTab ? "" : id })} aria-current=${id === this.tab ? "true" : nothing}>${label}${note ? html`<span class="n">${note}</span>` : nothing}</a>`,
-  )}</nav>`;
+  tabsView = (entries) =>
+    html`<nav class="tabs jobtabs" aria-label="Job">${entries
+      .filter(Boolean)
+      .map(
+        ([id, label, note]) =>
+          html`<a href=${this.href({ tab: id === this.firstTab ? "" : id })} aria-current=${id === this.tab ? "true" : nothing}>${label}${note ? html`<span class="n">${note}</span>` : nothing}</a>`,
+      )}</nav>`;
 
-  jsonView = (value, label = `${sizeOf(value)}. Numbers are shown digit for digit.`) => jsonPart(({ jsonTab }) => jsonTab(this, value, label));
+  jsonView = (value, label = `${sizeOf(value)}. Numbers are shown digit for digit.`) =>
+    jsonPart(({ jsonTab }) => jsonTab(this, value, label));
 
-  noResult = ({ status, due_ts }) => empty("No result yet.", status === "running" ? "The job is running." : due_ts ? "The job waits for its time." : "The job waits for a worker.");
+  noResult = ({ status, due_ts }) =>
+    empty(
+      "No result yet.",
+      status === "running"
+        ? "The job is running."
+        : due_ts
+          ? "The job waits for its time."
+          : "The job waits for a worker.",
+    );
 
   get follows() {
     return this.follower && !this.ended;
@@ -137,14 +155,21 @@ export class JobScreen {
     };
     const live = this.shown
       ? html`<span class="muted small">Paused; ${count(this.events.length - this.shown.length)} newer.</span>`
-      : this.follows ? (this.follower.state === "broken" ? state("scheduled", "Reconnecting") : state("running", "Live")) : nothing;
+      : this.follows
+        ? this.follower.state === "broken"
+          ? state("scheduled", "Reconnecting")
+          : state("running", "Live")
+        : nothing;
     return html`<div class="tabhead">${live}
         <span class="muted small grow">${more ? `The last ${list.length} rows. ` : ""}Oldest first, each event once.</span>
         ${more ? html`<button class="btn slim" @click=${showAll}>Show ${count(rows.length)}</button>` : nothing}
         ${copyButton(JSON.stringify(this.events.map(({ id, type, ts, step, data: of }) => ({ id, type, ts, step, data: of }))))}</div>
       <table class="events"><thead class="vh"><tr><th>After</th><th>Type</th>${by ? html`<th>Written by</th>` : nothing}<th>Data</th></tr></thead><tbody>
-      ${list.map((event, i) => html`<tr><td class="right muted">${event.ts === first ? "0" : `+${duration(event.ts - first)}`}</td><td>${name(event)}</td>
-        ${by ? html`<td class="muted mono wide">${by(event)}</td>` : nothing}<td class="data">${data(event, i === list.length - 1)}</td></tr>`)}</tbody></table>`;
+      ${list.map(
+        (event, i) =>
+          html`<tr><td class="right muted">${event.ts === first ? "0" : `+${duration(event.ts - first)}`}</td><td>${name(event)}</td>
+        ${by ? html`<td class="muted mono wide">${by(event)}</td>` : nothing}<td class="data">${data(event, i === list.length - 1)}</td></tr>`,
+      )}</tbody></table>`;
   }
 
   view() {

@@ -1,6 +1,7 @@
 // JSON with numbers kept digit for digit, and secrets dotted.
 const DOTS = "••••••••";
-const SECRET = /pass(word|wd|phrase)|secret|token|api[_-]?key|authorization|credential|private[_-]?key/i;
+const SECRET =
+  /pass(word|wd|phrase)|secret|token|api[_-]?key|authorization|credential|private[_-]?key/i;
 
 // A number that JavaScript would write in other digits.
 class Exact {
@@ -11,7 +12,9 @@ class Exact {
 
 export const parse = (text) =>
   JSON.parse(text, (_, value, context) =>
-    typeof value === "number" && context?.source && String(value) !== context.source ? new Exact(context.source) : value,
+    typeof value === "number" && context?.source && String(value) !== context.source
+      ? new Exact(context.source)
+      : value,
   );
 
 // `indent` is null for one line; with `hide`, the values of members that are called like secrets are dotted.
@@ -24,7 +27,9 @@ function write(value, hide, indent) {
     return `${JSON.stringify(name)}:${indent === null ? "" : " "}${dotted ? `"${DOTS}"` : write(each, hide, inner)}`;
   };
   const [open, close] = Array.isArray(value) ? "[]" : "{}";
-  const entries = Array.isArray(value) ? value.map((each) => write(each, hide, inner)) : Object.entries(value).map(member);
+  const entries = Array.isArray(value)
+    ? value.map((each) => write(each, hide, inner))
+    : Object.entries(value).map(member);
   if (indent === null || !entries.length) return open + entries.join(",") + close;
   return `${open}\n${inner}${entries.join(`,\n${inner}`)}\n${indent}${close}`;
 }
@@ -37,4 +42,6 @@ export const pretty = (value, { hide = false } = {}) => write(value, hide, "");
 const STRING = String.raw`"(?:\\[^]?|[^"\\])*"?`;
 const STRINGS = new RegExp(`(${STRING})(?:(\\s*:\\s*)(${STRING}))?`, "g");
 export const dotted = (text) =>
-  text.replace(STRINGS, (whole, name, colon, value) => (value && SECRET.test(name) ? `${name}${colon}"${DOTS}"` : whole));
+  text.replace(STRINGS, (whole, name, colon, value) =>
+    value && SECRET.test(name) ? `${name}${colon}"${DOTS}"` : whole,
+  );

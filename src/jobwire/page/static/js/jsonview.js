@@ -38,5 +38,6 @@ export function jsonTab(screen, value, label) {
     ${copyButton(whole)}</div>${coloured(screen.showSecrets ? whole : hidden)}`;
 }
 
-export const stackView = (title, text) => html`<details class="key" open><summary>${icon("chevron")}${title}</summary>
+export const stackView = (title, text) =>
+  html`<details class="key" open><summary>${icon("chevron")}${title}</summary>
   <pre tabindex="0">${text}</pre><p class="gap">${copyButton(text, `Copy ${title.toLowerCase()}`)}</p></details>`;

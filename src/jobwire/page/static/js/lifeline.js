@@ -8,7 +8,13 @@ const REPORTS = (type) => !["queued", "running", "retrying", "gap", ...ENDS].inc
 
 // {submitted, leased, report, settled, attempts: [{number, from, to, shape, code, next}]}
 export function lifeOf(job, events) {
-  const life = { submitted: job.created_ts, leased: null, report: null, settled: null, attempts: [] };
+  const life = {
+    submitted: job.created_ts,
+    leased: null,
+    report: null,
+    settled: null,
+    attempts: [],
+  };
   let open = null;
   const finish = (ts, shape, code = "") => {
     if (open) Object.assign(open, { to: ts, shape, code });
@@ -20,7 +26,13 @@ export function lifeOf(job, events) {
       if (life.attempts.length) life.attempts.at(-1).next = event.ts;
       life.leased ??= event.ts;
       life.settled = null; // it runs again
-      open = { number: life.attempts.length + 1, from: event.ts, to: null, shape: "running", code: "" };
+      open = {
+        number: life.attempts.length + 1,
+        from: event.ts,
+        to: null,
+        shape: "running",
+        code: "",
+      };
       life.attempts.push(open);
     } else if (event.type === "retrying") finish(event.ts, "failed", event.data?.error?.code);
     else if (event.type === "queued") finish(event.ts, "canceled", event.data?.code ?? "released");
@@ -32,7 +44,8 @@ export function lifeOf(job, events) {
   return life;
 }
 
-const dot = (cls, shape, tone, title, when, text) => html`<li class=${cls}><svg class=${tone} aria-hidden="true"><use href="#${shape}"></use></svg>
+const dot = (cls, shape, tone, title, when, text) =>
+  html`<li class=${cls}><svg class=${tone} aria-hidden="true"><use href="#${shape}"></use></svg>
   <b>${title}</b><span class="when">${when}</span>${text ? html`<i>${text}</i>` : nothing}</li>`;
 
 export function lifeline(job, life, { noWorker }) {
@@ -41,20 +54,75 @@ export function lifeline(job, life, { noWorker }) {
   const over = life.settled !== null || ENDS.includes(job.status);
   const end = life.settled ?? job.updated_ts;
   const first = job.due_ts
-    ? dot("now", "done", "done", "Submitted", at(life.submitted), `due in ${duration(job.due_ts - now())}`)
+    ? dot(
+        "now",
+        "done",
+        "done",
+        "Submitted",
+        at(life.submitted),
+        `due in ${duration(job.due_ts - now())}`,
+      )
     : life.leased
-      ? dot("", "done", "done", "Submitted", at(life.submitted), `waited ${duration(life.leased - life.submitted)}`)
-      : dot(over ? "todo" : noWorker ? "stuck" : "now", "done", "done", "Submitted", at(life.submitted), over ? "" : `waiting ${duration(wait)}`);
+      ? dot(
+          "",
+          "done",
+          "done",
+          "Submitted",
+          at(life.submitted),
+          `waited ${duration(life.leased - life.submitted)}`,
+        )
+      : dot(
+          over ? "todo" : noWorker ? "stuck" : "now",
+          "done",
+          "done",
+          "Submitted",
+          at(life.submitted),
+          over ? "" : `waiting ${duration(wait)}`,
+        );
   const leased = life.leased
-    ? dot("", "done", "done", "Started", at(life.leased), life.attempts.length > 1 ? `${life.attempts.length} attempts` : shortWorker(job.worker) ? "1 attempt" : "")
-    : dot("todo", "waiting", "muted", "Started", over ? "never" : noWorker ? "no worker" : "not yet", "");
+    ? dot(
+        "",
+        "done",
+        "done",
+        "Started",
+        at(life.leased),
+        life.attempts.length > 1
+          ? `${life.attempts.length} attempts`
+          : shortWorker(job.worker)
+            ? "1 attempt"
+            : "",
+      )
+    : dot(
+        "todo",
+        "waiting",
+        "muted",
+        "Started",
+        over ? "never" : noWorker ? "no worker" : "not yet",
+        "",
+      );
   const running = !over && job.status === "running";
   const ran = life.leased ? duration((over ? end : now()) - life.leased) : "";
   const reported = life.report
-    ? dot(running ? "now" : over ? "" : "todo", running ? "running" : "done", running ? "running pulse" : "done", over ? "Reported" : "Reporting", at(life.report), running ? `${ran} so far` : over ? ran : "")
-    : dot(running ? "now" : over && life.leased ? "" : "todo", running ? "running" : over && life.leased ? "canceled" : "waiting", running ? "running pulse" : "muted", over ? "Reported" : "Reporting", running ? "no report yet" : over && life.leased ? "nothing" : "not yet", running ? `${ran} so far` : over ? ran : "");
+    ? dot(
+        running ? "now" : over ? "" : "todo",
+        running ? "running" : "done",
+        running ? "running pulse" : "done",
+        over ? "Reported" : "Reporting",
+        at(life.report),
+        running ? `${ran} so far` : over ? ran : "",
+      )
+    : dot(
+        running ? "now" : over && life.leased ? "" : "todo",
+        running ? "running" : over && life.leased ? "canceled" : "waiting",
+        running ? "running pulse" : "muted",
+        over ? "Reported" : "Reporting",
+        running ? "no report yet" : over && life.leased ? "nothing" : "not yet",
+        running ? `${ran} so far` : over ? ran : "",
+      );
   const shape = SHAPE[job.status] ?? "waiting";
-  const settled = over ? dot("", shape, shape, "Ended", at(end), "") : dot("todo", "waiting", "muted", "Ended", "not yet", "");
+  const settled = over
+    ? dot("", shape, shape, "Ended", at(end), "")
+    : dot("todo", "waiting", "muted", "Ended", "not yet", "");
   return html`<ol class="life" aria-label="Lifeline">${first}${leased}${reported}${settled}</ol>`;
 }
 
@@ -70,7 +138,8 @@ export function attemptsView(job, life) {
   return html`<div class="attempts">${attempts.length > shown.length ? html`<p class="muted tiny">The last ${shown.length} of ${attempts.length} attempts</p>` : nothing}
     ${shown.map((each) => {
       const to = each.to ?? now();
-      const next = each.next ?? (each === attempts.at(-1) && !life.settled && each.to ? now() : null);
+      const next =
+        each.next ?? (each === attempts.at(-1) && !life.settled && each.to ? now() : null);
       return html`<div class="attempt"><b class="bold">Attempt ${each.number}</b>
         <svg role="img" aria-label="Attempt ${each.number}: ${each.shape} after ${duration(to - each.from)}">
           ${svg`<rect class=${each.shape} x=${x(each.from)} y="9" width=${wide(each.from, to)} height="10" rx="3"></rect>

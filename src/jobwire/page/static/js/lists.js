@@ -25,7 +25,14 @@ export class JobList {
   reading = true; // what comes next replaces the rows in any case
 
   fresh() {
-    Object.assign(this, { older: false, held: 0, picked: new Set(), anchor: -1, pointed: false, reading: true });
+    Object.assign(this, {
+      older: false,
+      held: 0,
+      picked: new Set(),
+      anchor: -1,
+      pointed: false,
+      reading: true,
+    });
   }
 
   async readNewest() {
@@ -73,7 +80,8 @@ export class JobList {
   // Select a row, or with shift all rows since the last one.
   pick(at, event) {
     const first = event.shiftKey && this.anchor >= 0 ? this.anchor : at;
-    for (const id of this.ids().slice(Math.min(first, at), Math.max(first, at) + 1)) this.picked[event.target.checked ? "add" : "delete"](id);
+    for (const id of this.ids().slice(Math.min(first, at), Math.max(first, at) + 1))
+      this.picked[event.target.checked ? "add" : "delete"](id);
     this.anchor = at;
     update();
   }
@@ -81,18 +89,28 @@ export class JobList {
   // Ask, and then act on each selected job.
   actOnPicked(act, word, { title, text, yes, danger = false }) {
     const ids = [...this.picked];
-    ask(title, text, async () => {
-      const { done, refusal } = await each(ids, act, word);
-      const counted = `${plural(done, "job")} ${word}`;
-      this.showResult(refusal ? "" : `${counted}.`, refusal ? `${counted}; ${ids.length - done} not: ${refusal.message}` : "");
-      this.newest();
-    }, { yes, danger });
+    ask(
+      title,
+      text,
+      async () => {
+        const { done, refusal } = await each(ids, act, word);
+        const counted = `${plural(done, "job")} ${word}`;
+        this.showResult(
+          refusal ? "" : `${counted}.`,
+          refusal ? `${counted}; ${ids.length - done} not: ${refusal.message}` : "",
+        );
+        this.newest();
+      },
+      { yes, danger },
+    );
   }
 
   // Views
 
   box = (job, at) =>
-    may("submit") ? html`<td class="hide"><input type="checkbox" aria-label="Select ${this.idOf(job)}" .checked=${live(this.picked.has(this.idOf(job)))} @click=${(event) => this.pick(at, event)} /></td>` : nothing;
+    may("submit")
+      ? html`<td class="hide"><input type="checkbox" aria-label="Select ${this.idOf(job)}" .checked=${live(this.picked.has(this.idOf(job)))} @click=${(event) => this.pick(at, event)} /></td>`
+      : nothing;
 
   allBox() {
     if (!may("submit")) return nothing;
@@ -100,7 +118,8 @@ export class JobList {
     return html`<th><input type="checkbox" aria-label="Select all rows" .checked=${live(all)} @click=${(event) => this.pickAll(event.target.checked)} /></th>`;
   }
 
-  tableView = (heads, rows) => html`<table class="hit jobs" @mouseenter=${() => (this.pointed = true)} @mouseleave=${() => (this.pointed = false)}>
+  tableView = (heads, rows) =>
+    html`<table class="hit jobs" @mouseenter=${() => (this.pointed = true)} @mouseleave=${() => (this.pointed = false)}>
     <thead><tr>${this.allBox()}${heads}</tr></thead><tbody>${rows}</tbody></table>`;
 
   // `acts(jobs, count in words)`: only acts that fit every selected job are offered.
@@ -111,10 +130,17 @@ export class JobList {
       ${acts(chosen, plural(chosen.length, "job"))}<button class="btn ghost" @click=${this.escape}>Clear<kbd class="wide">esc</kbd></button></div>`;
   }
 
-  heldButton = () => (this.held ? html`<button class="btn slim" @click=${this.newest}>${plural(this.held, "new job")}</button>` : nothing);
-  furtherButton = (cls) => (this.next(this.page) ? html`<button class=${cls} @click=${this.further}>Look further</button>` : nothing);
+  heldButton = () =>
+    this.held
+      ? html`<button class="btn slim" @click=${this.newest}>${plural(this.held, "new job")}</button>`
+      : nothing;
+  furtherButton = (cls) =>
+    this.next(this.page)
+      ? html`<button class=${cls} @click=${this.further}>Look further</button>`
+      : nothing;
 
   // How far the list has looked, in words.
-  scanView = (text, first) => html`<div class="scan"><span>${text}</span>${this.furtherButton("btn slim")}
+  scanView = (text, first) =>
+    html`<div class="scan"><span>${text}</span>${this.furtherButton("btn slim")}
     ${this.older ? html`<button class="btn slim" @click=${this.newest}>Back to the ${first}</button>` : nothing}</div>`;
 }

@@ -18,18 +18,21 @@ const SHORTCUTS = [
   ["esc", "close, clear the selection"],
 ];
 
-const closeButton = () => html`<div class="acts"><button class="btn" autofocus @click=${close}>Close</button></div>`;
+const closeButton = () =>
+  html`<div class="acts"><button class="btn" autofocus @click=${close}>Close</button></div>`;
 
 export const showShortcuts = () =>
   show(
-    () => html`<h2>Shortcuts</h2>
+    () =>
+      html`<h2>Shortcuts</h2>
       <dl class="shortcuts">${SHORTCUTS.map(([key, text]) => html`<dt><kbd>${key}</kbd></dt><dd>${text}</dd>`)}</dl>${closeButton()}`,
     { label: "Shortcuts" },
   );
 
 export const showMenu = () =>
   show(
-    () => html`<h2>More</h2><div class="menu">
+    () =>
+      html`<h2>More</h2><div class="menu">
       ${ofSystems().map((screen) => html`<a class="btn ghost" href=${screen.href} @click=${close}>${icon(screen.id)}${screen.nav}</a>`)}
       <button class="btn ghost" @click=${flipTheme}>${icon("theme")}Switch theme</button>
       <button class="btn ghost" @click=${flipZone}>${icon("scheduled")}Times: ${zone.name}</button>

@@ -8,14 +8,21 @@ const styles = {};
 
 const load = (name) =>
   new Promise((resolve, reject) => {
-    const sheet = Object.assign(document.createElement("link"), { rel: "stylesheet", href: `style/${name}.css`, onload: resolve, onerror: reject });
+    const sheet = Object.assign(document.createElement("link"), {
+      rel: "stylesheet",
+      href: `style/${name}.css`,
+      onload: resolve,
+      onerror: reject,
+    });
     document.head.append(sheet);
   });
 
 // A module; its styles are there before it is drawn.
 export async function styled(names, module) {
   try {
-    return (await Promise.all([module, ...names.split(" ").map((name) => (styles[name] ??= load(name)))]))[0];
+    return (
+      await Promise.all([module, ...names.split(" ").map((name) => (styles[name] ??= load(name)))])
+    )[0];
   } catch (failure) {
     reloadWhenBack();
     throw failure;
@@ -26,9 +33,14 @@ export async function styled(names, module) {
 // gateway answers, unless the reader has gone on; once in a minute, where something else is wrong.
 async function reloadWhenBack() {
   const { hash } = location;
-  const answers = () => fetch(location.pathname, { cache: "no-store" }).then((answer) => answer.ok, () => false);
+  const answers = () =>
+    fetch(location.pathname, { cache: "no-store" }).then(
+      (answer) => answer.ok,
+      () => false,
+    );
   while (!(await answers())) await new Promise((done) => setTimeout(done, AGAIN_MS));
-  if (location.hash !== hash || Date.now() - Number(sessionStorage.getItem(RELOADED)) < 60000) return;
+  if (location.hash !== hash || Date.now() - Number(sessionStorage.getItem(RELOADED)) < 60000)
+    return;
   sessionStorage.setItem(RELOADED, Date.now());
   location.reload();
 }

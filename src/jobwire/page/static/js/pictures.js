@@ -40,7 +40,10 @@ async function next() {
   loading += 1;
   try {
     const answer = await fetch(path, { headers: signed(), credentials: "omit" });
-    if (!answer.ok) throw new Error(answer.status === 404 ? "It is not stored any more." : "It could not be read.");
+    if (!answer.ok)
+      throw new Error(
+        answer.status === 404 ? "It is not stored any more." : "It could not be read.",
+      );
     found.facts = {
       size: Number(answer.headers.get("jobwire-original-size")) || null,
       hidden: answer.headers.get("jobwire-hidden-areas"),
@@ -61,5 +64,7 @@ async function next() {
 // A small picture of a row; empty while there is none.
 export function thumbnail(path, label) {
   const url = path && picture(path).url;
-  return url ? html`<img class="thumb" src=${url} alt=${label} />` : html`<span class="thumb none"></span>`;
+  return url
+    ? html`<img class="thumb" src=${url} alt=${label} />`
+    : html`<span class="thumb none"></span>`;
 }

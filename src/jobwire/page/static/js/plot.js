@@ -21,7 +21,11 @@ function load() {
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function options(uPlot, width, names) {
-  const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+  const axis = {
+    stroke: colour("--muted"),
+    grid: { stroke: colour("--line"), width: 1 },
+    ticks: { show: false },
+  };
   const font = `11px ${colour("--font")}`;
   return {
     width,
@@ -56,6 +60,10 @@ export async function draw(element, data, names) {
   const uPlot = await load();
   plots.get(element)?.plot.destroy();
   if (element.isConnected) {
-    plots.set(element, { theme, width, plot: new uPlot(options(uPlot, width, names), data, element) });
+    plots.set(element, {
+      theme,
+      width,
+      plot: new uPlot(options(uPlot, width, names), data, element),
+    });
   }
 }

@@ -5,7 +5,15 @@ import { parse } from "./json.js";
 const OVER = ["completed", "failed", "unknown"];
 const NAMES = [
   ...["added", "waiting", "prioritized", "delayed", "active", "waiting-children", "progress"],
-  ...["completed", "failed", "retries-exhausted", "stalled", "removed", "duplicated", "deduplicated"],
+  ...[
+    "completed",
+    "failed",
+    "retries-exhausted",
+    "stalled",
+    "removed",
+    "duplicated",
+    "deduplicated",
+  ],
   ...["retry", "custom"],
 ];
 
@@ -19,13 +27,23 @@ export class QueueJobFollower extends Follower {
   listen(source) {
     source.addEventListener("gap", () => this.gap());
     // The gateway ends the stream of a job that has ended: that is not a fault.
-    source.addEventListener("hello", (event) => (this.over = OVER.includes(JSON.parse(event.data).state)));
+    source.addEventListener(
+      "hello",
+      (event) => (this.over = OVER.includes(JSON.parse(event.data).state)),
+    );
     for (const name of NAMES)
       source.addEventListener(name, (event) => {
         this.lastId = event.lastEventId;
         const { event: type, ts, fields } = JSON.parse(event.data);
-        if (name !== "progress") this.over = [...OVER, "removed", "retries-exhausted"].includes(name);
-        this.heard({ id: event.lastEventId, type, ts, data: fields, exact: parse(event.data).fields });
+        if (name !== "progress")
+          this.over = [...OVER, "removed", "retries-exhausted"].includes(name);
+        this.heard({
+          id: event.lastEventId,
+          type,
+          ts,
+          data: fields,
+          exact: parse(event.data).fields,
+        });
       });
   }
 }
@@ -58,11 +76,25 @@ export function asLife(job, events) {
     else if (type === "failed") add("error", ts, { code: "failed" });
     else if (running && (type === "delayed" || type === "waiting" || type === "stalled"))
       add("retrying", ts, { error: { code: type === "stalled" ? "stalled" : "failed" } });
-    else if (running && type === "waiting-children") add("queued", ts, { code: "waits for children" });
-    if (["active", "completed", "failed", "delayed", "waiting", "stalled", "waiting-children"].includes(type)) running = type === "active";
+    else if (running && type === "waiting-children")
+      add("queued", ts, { code: "waits for children" });
+    if (
+      [
+        "active",
+        "completed",
+        "failed",
+        "delayed",
+        "waiting",
+        "stalled",
+        "waiting-children",
+      ].includes(type)
+    )
+      running = type === "active";
   }
-  if (job.processed_on && !life.some((event) => event.type === "running")) life.unshift({ type: "running", ts: job.processed_on });
+  if (job.processed_on && !life.some((event) => event.type === "running"))
+    life.unshift({ type: "running", ts: job.processed_on });
   const end = STATUS[job.state];
-  if (job.finished_on && end !== "running" && life.at(-1)?.type !== end) add(end ?? "done", job.finished_on, { code: "failed" });
+  if (job.finished_on && end !== "running" && life.at(-1)?.type !== end)
+    add(end ?? "done", job.finished_on, { code: "failed" });
   return life;
 }

@@ -13,7 +13,12 @@ const FEW = 6;
 const TREES = 3;
 const flowPart = part(() => styled("flow", import("./flow.js")));
 
-const every = (ms) => (ms % 3600e3 === 0 ? `every ${ms / 3600e3} h` : ms % 60e3 === 0 ? `every ${ms / 60e3} min` : `every ${duration(ms)}`);
+const every = (ms) =>
+  ms % 3600e3 === 0
+    ? `every ${ms / 3600e3} h`
+    : ms % 60e3 === 0
+      ? `every ${ms / 60e3} min`
+      : `every ${duration(ms)}`;
 
 class QueueOverview {
   running = [];
@@ -30,16 +35,30 @@ class QueueOverview {
   }
 
   async poll(rare) {
-    const { queue, info: { counts, schedulers } } = this.screen;
-    const few = (state) => (counts[state] ? listJobs(queue, { state, limit: FEW }).then((page) => page.jobs) : []);
-    const [running, completed, failed] = await Promise.all([few("active"), few("completed"), few("failed")]);
+    const {
+      queue,
+      info: { counts, schedulers },
+    } = this.screen;
+    const few = (state) =>
+      counts[state] ? listJobs(queue, { state, limit: FEW }).then((page) => page.jobs) : [];
+    const [running, completed, failed] = await Promise.all([
+      few("active"),
+      few("completed"),
+      few("failed"),
+    ]);
     this.running = running;
-    this.recent = [...completed, ...failed].sort((a, b) => b.finished_on - a.finished_on).slice(0, FEW);
+    this.recent = [...completed, ...failed]
+      .sort((a, b) => b.finished_on - a.finished_on)
+      .slice(0, FEW);
     if (!rare && this.schedulers) return;
-    const parents = counts["waiting-children"] ? await listJobs(queue, { state: "waiting-children", limit: TREES }) : { jobs: [] };
+    const parents = counts["waiting-children"]
+      ? await listJobs(queue, { state: "waiting-children", limit: TREES })
+      : { jobs: [] };
     const trees = parents.jobs.map((job) => get(jobPath(queue, job.id, "/flow")).catch(() => null));
     this.trees = (await Promise.all(trees)).filter(Boolean);
-    this.schedulers = schedulers ? await get(queuePath(queue, "/schedulers")) : { schedulers: [], total: 0 };
+    this.schedulers = schedulers
+      ? await get(queuePath(queue, "/schedulers"))
+      : { schedulers: [], total: 0 };
   }
 
   rates() {
@@ -57,21 +76,36 @@ class QueueOverview {
     const { info } = this.screen;
     const rows = [
       ["Workers", info.workers ?? "unknown"],
-      ["Oldest waiting", info.oldest_waiting_ms == null ? "none" : duration(info.oldest_waiting_ms)],
+      [
+        "Oldest waiting",
+        info.oldest_waiting_ms == null ? "none" : duration(info.oldest_waiting_ms),
+      ],
       ["Stalled", info.stalled],
       ["Global concurrency", info.concurrency ?? "none"],
-      ["Rate limit", info.rate_limit ? `${count(info.rate_limit.max)} in ${duration(info.rate_limit.duration)}` : "none"],
+      [
+        "Rate limit",
+        info.rate_limit
+          ? `${count(info.rate_limit.max)} in ${duration(info.rate_limit.duration)}`
+          : "none",
+      ],
       info.tenant && ["Tenant", info.tenant],
     ];
     return html`<dl class="pairs">${rows.filter(Boolean).map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>`;
   }
 
   removeScheduler({ id }) {
-    const remove = () => call("DELETE", queuePath(this.screen.queue, `/schedulers/${encodeURIComponent(id)}`));
-    ask(`Remove the scheduler ${id}?`, "Its delayed job is removed with it. A job that waits or runs already goes on.", () => this.screen.act(remove, () => `Scheduler ${id} removed.`), { yes: "Remove scheduler", no: "Leave it", danger: true });
+    const remove = () =>
+      call("DELETE", queuePath(this.screen.queue, `/schedulers/${encodeURIComponent(id)}`));
+    ask(
+      `Remove the scheduler ${id}?`,
+      "Its delayed job is removed with it. A job that waits or runs already goes on.",
+      () => this.screen.act(remove, () => `Scheduler ${id} removed.`),
+      { yes: "Remove scheduler", no: "Leave it", danger: true },
+    );
   }
 
-  scheduler = (each) => html`<tr><td class="bold cut task">${each.id}</td>
+  scheduler = (each) =>
+    html`<tr><td class="bold cut task">${each.id}</td>
     <td><code>${each.repeat.pattern ?? every(each.repeat.every)}</code> <span class="muted">${each.repeat.pattern ? (each.repeat.tz ?? "UTC") : ""}</span></td>
     <td class="cut task" data-label="Job">${each.name}</td><td class="right" data-label="Made">${count(each.made)}${each.repeat.limit ? html`<span class="muted"> / ${count(each.repeat.limit)}</span>` : nothing}</td>
     <td class="right" data-label="Next">${each.next ? html`${time(each.next, { day: true })} <span class="muted">${each.next > now() ? `in ${age(each.next - now())}` : "due"}</span>` : html`<span class="muted">ended</span>`}</td>
@@ -89,14 +123,31 @@ class QueueOverview {
   obliterate = () => {
     const { queue, info } = this.screen;
     const n = STATES.reduce((total, state) => total + info.counts[state], 0);
-    this.screen.ask("obliterate", { title: `Delete ${queue} with ${plural(n, "job")}?`, text: "The queue is deleted with its jobs, schedulers, events and counters. A queue whose jobs are being run is refused.", yes: `Delete queue and ${plural(n, "job")}`, no: "Leave it", danger: true }, null, (gone) => `The queue is deleted, with ${plural(gone, "job")}.`);
+    this.screen.ask(
+      "obliterate",
+      {
+        title: `Delete ${queue} with ${plural(n, "job")}?`,
+        text: "The queue is deleted with its jobs, schedulers, events and counters. A queue whose jobs are being run is refused.",
+        yes: `Delete queue and ${plural(n, "job")}`,
+        no: "Leave it",
+        danger: true,
+      },
+      null,
+      (gone) => `The queue is deleted, with ${plural(gone, "job")}.`,
+    );
   };
 
-  tree = (tree) => html`<section><header><h2>Flow</h2><span class="muted small"><code>${shortId(tree.job.id)}</code> waits for ${tree.job.counts.pending} of ${plural(childrenIn(tree.job.counts), "child", "children")}</span></header>
+  tree = (tree) =>
+    html`<section><header><h2>Flow</h2><span class="muted small"><code>${shortId(tree.job.id)}</code> waits for ${tree.job.counts.pending} of ${plural(childrenIn(tree.job.counts), "child", "children")}</span></header>
     ${flowPart(({ treeView }) => treeView(tree, this.screen.queue))}</section>`;
 
   view() {
-    const { running, recent, trees, screen: { queue } } = this;
+    const {
+      running,
+      recent,
+      trees,
+      screen: { queue },
+    } = this;
     return html`<div class="two queue"><div>${trees.map(this.tree)}
         ${running.length ? html`<section><header><h2>Running</h2></header>${queueTable(queue, running)}</section>` : nothing}
         ${recent.length ? html`<section><header><h2>Just ended</h2></header>${queueTable(queue, recent)}</section>` : nothing}

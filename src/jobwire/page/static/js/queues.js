@@ -26,7 +26,8 @@ export const stateView = (state, text = wordOf(state)) =>
 const text = encodeURIComponent;
 export const queuePath = (queue, rest = "") => `/v1/queues/${text(queue)}${rest}`;
 export const jobPath = (queue, id, rest = "") => queuePath(queue, `/jobs/${text(id)}${rest}`);
-export const queueLink = (queue = "", query = {}) => link(["jobs"], { wire: WIRE, queue, ...query });
+export const queueLink = (queue = "", query = {}) =>
+  link(["jobs"], { wire: WIRE, queue, ...query });
 export const queueJobLink = (queue, id, query) => jobLink(WIRE, id, query, queue);
 
 // The queue and the id of a job's key: `bull:<queue>:<id>`; an id may have colons.
@@ -42,7 +43,8 @@ export const listJobs = (queue, query) => get(queuePath(queue, "/summaries"), qu
 export const waitingIn = ({ counts }) => counts.waiting + counts.prioritized;
 
 // A flow is a job with children, or a child.
-export const childrenIn = (counts) => counts.completed + counts.failed + counts.ignored + counts.pending;
+export const childrenIn = (counts) =>
+  counts.completed + counts.failed + counts.ignored + counts.pending;
 export const isFlow = (tree) => !!tree && (!!tree.parent || childrenIn(tree.job.counts) > 0);
 
 // A progress is a number, or an object that may have a percentage; one is never guessed.

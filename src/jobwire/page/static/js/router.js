@@ -29,4 +29,9 @@ export function replace(hash) {
 
 // A job of a queue is named by its queue and its id; images and predictions have screens of their own.
 export const jobLink = (wire, id, query, queue = "") =>
-  link(wire === "images" || wire === "predictions" ? [wire, id] : ["jobs", wire, ...(wire === "bullmq" ? [queue] : []), id], query);
+  link(
+    wire === "images" || wire === "predictions"
+      ? [wire, id]
+      : ["jobs", wire, ...(wire === "bullmq" ? [queue] : []), id],
+    query,
+  );

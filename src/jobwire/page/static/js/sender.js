@@ -19,7 +19,11 @@ export async function send(upload) {
 async function publish(upload) {
   const type = await typeOf(upload);
   const announced = await call("POST", "/v1/images", {
-    body: JSON.stringify({ content_type: type, size: upload.size, filename: fileName(upload.name) }),
+    body: JSON.stringify({
+      content_type: type,
+      size: upload.size,
+      filename: fileName(upload.name),
+    }),
   });
   upload.id = announced.image_id;
   await put(upload, announced, type);
@@ -27,7 +31,11 @@ async function publish(upload) {
   update();
   const { name, error } = await followed(upload);
   upload.image = await record(upload.id);
-  if (name === "failed") throw new Problem(422, { code: upload.image.error?.code, detail: upload.image.error?.message ?? error });
+  if (name === "failed")
+    throw new Problem(422, {
+      code: upload.image.error?.code,
+      detail: upload.image.error?.message ?? error,
+    });
   upload.state = "ready";
 }
 
@@ -101,13 +109,17 @@ const followed = (upload) =>
       follower.close();
       refuse(new Problem(404));
     };
-    const follower = new StageFollower(`/v1/images/${upload.id}/events`, (name, { stage, error }) => {
-      if (name === "failed") upload.failedAt = upload.stage;
-      upload.stage = stage;
-      update();
-      if (name !== "processing") done({ name, error });
-    });
-    follower.onRefused = () => get(`/v1/images/${upload.id}`).catch(({ status }) => status === 404 && upload.abandon());
+    const follower = new StageFollower(
+      `/v1/images/${upload.id}/events`,
+      (name, { stage, error }) => {
+        if (name === "failed") upload.failedAt = upload.stage;
+        upload.stage = stage;
+        update();
+        if (name !== "processing") done({ name, error });
+      },
+    );
+    follower.onRefused = () =>
+      get(`/v1/images/${upload.id}`).catch(({ status }) => status === 404 && upload.abandon());
   });
 
 // The record is written a moment after the last stage.

@@ -12,7 +12,9 @@ export function jsonFault(text, { most, object = false }) {
   if (size(text) > most) return `At most ${count(most)} bytes`;
   try {
     const value = JSON.parse(text);
-    return !object || (value && typeof value === "object" && !Array.isArray(value)) ? "" : "It must be an object: {…}";
+    return !object || (value && typeof value === "object" && !Array.isArray(value))
+      ? ""
+      : "It must be an object: {…}";
   } catch (error) {
     return `Not JSON: ${error.message.replace(/^.*?JSON\.parse: |\(.*$/g, "")}`;
   }
@@ -28,7 +30,10 @@ export const set = (form, name) => (event) => {
 export const given = (options) =>
   Object.entries(options)
     .filter(([, text]) => text.trim() !== "")
-    .map(([name, text]) => `${JSON.stringify(name)}:${Number.isFinite(+text) ? +text : JSON.stringify(text)}`);
+    .map(
+      ([name, text]) =>
+        `${JSON.stringify(name)}:${Number.isFinite(+text) ? +text : JSON.stringify(text)}`,
+    );
 
 export const asCurl = (path, body, header = "") =>
   `curl ${location.origin}${path} -H 'Content-Type: application/json'` +
@@ -42,19 +47,23 @@ export function refusalOf(problem) {
   return places?.length ? places.join("; ") : problem.message;
 }
 
-export const jsonField = (form, { label, wrong, right, most, ready = true, act = nothing }) => html`<div class="field">
+export const jsonField = (form, { label, wrong, right, most, ready = true, act = nothing }) =>
+  html`<div class="field">
   <span class="row between"><label for="payload">${label}</label>${act}</span>
   <textarea id="payload" rows="9" spellcheck="false" .value=${live(form.text)} @input=${set(form, "text")} aria-describedby="fault"></textarea>
   <span class="row between tiny muted wrap">
     <span id="fault">${!ready ? "" : wrong ? health("failed", wrong) : health("ok", right)}</span>
     <span>${count(size(form.text))} of ${count(most)} bytes</span></span></div>`;
 
-export const optionFields = (form, options) => html`<div class="pair">${options.map(
-  ([name, label, hint]) => html`<label class="field"><span>${label}</span>
+export const optionFields = (form, options) =>
+  html`<div class="pair">${options.map(
+    ([name, label, hint]) =>
+      html`<label class="field"><span>${label}</span>
     <input inputmode="decimal" name=${name} placeholder=${hint} .value=${live(form.options[name] ?? "")} @input=${set(form.options, name)} /></label>`,
-)}</div>`;
+  )}</div>`;
 
-export const sheet = (form, { title, act, disabled, send, curl, body }) => html`<form
+export const sheet = (form, { title, act, disabled, send, curl, body }) =>
+  html`<form
     @submit=${send} @keydown=${(event) => event.key === "Enter" && (event.metaKey || event.ctrlKey) && send(event)}>
   <header><h2 class="grow">${title}</h2><kbd>esc</kbd>
     <button type="button" class="btn ghost square" aria-label="Close" @click=${close}>${icon("close")}</button></header>

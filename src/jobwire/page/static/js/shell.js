@@ -19,7 +19,10 @@ const navLink = (screen) => {
 
 export const ofSystems = () => screens().filter((screen) => screen.system);
 
-const navigation = () => html`<div class="nav">${screens().filter((screen) => !screen.system).map(navLink)}</div>
+const navigation = () =>
+  html`<div class="nav">${screens()
+    .filter((screen) => !screen.system)
+    .map(navLink)}</div>
   ${ofSystems().length ? html`<h2 class="group">Systems</h2><div class="nav">${ofSystems().map(navLink)}</div>` : nothing}`;
 
 export function signOut() {
@@ -37,12 +40,15 @@ export const flipTheme = () => {
   update();
 };
 
-const foot = () => html`<div class="foot">
+const foot = () =>
+  html`<div class="foot">
   <span class="row between">${app.offline ? health("warn", "No answer") : health("ok", "Connected")}
     <span>${app.offline || app.latency == null ? "" : duration(app.latency)}</span></span>
-  ${app.me?.signed_in
-    ? html`<span>Key <code>${app.me.key}</code> · tenant <code>${app.me.tenant}</code></span>`
-    : html`<span>Open to this machine only</span>`}
+  ${
+    app.me?.signed_in
+      ? html`<span>Key <code>${app.me.key}</code> · tenant <code>${app.me.tenant}</code></span>`
+      : html`<span>Open to this machine only</span>`
+  }
   ${app.me?.read_only ? html`<span>Read-only</span>` : nothing}
   <span class="row">${app.me?.version} <span class="grow"></span>
     <button class="link tiny" @click=${flipZone} title="Switch between UTC and local time">${zone.name}</button>
@@ -61,7 +67,8 @@ async function find(event) {
     const { found, scanned } = await get("/v1/search", { q });
     const exact = found.filter((each) => each.id === q);
     const [first] = exact.length ? exact : found;
-    if (exact.length === 1 || (found.length === 1 && !scanned)) go(jobLink(first.wire, first.id, {}, first.name));
+    if (exact.length === 1 || (found.length === 1 && !scanned))
+      go(jobLink(first.wire, first.id, {}, first.name));
     else go(link(["jobs"], { wire: first?.wire === "bullmq" ? first.wire : "", q }));
     input.value = "";
     input.blur();
@@ -71,12 +78,14 @@ async function find(event) {
   }
 }
 
-const search = () => html`<form class="find" role="search" @submit=${find}>
+const search = () =>
+  html`<form class="find" role="search" @submit=${find}>
   <label class="vh" for="find">Find a job by id</label>${icon("find")}
   <input id="find" type="search" placeholder="Find a job by id" spellcheck="false" autocomplete="off" /><kbd aria-hidden="true">/</kbd>
 </form>`;
 
-const liveButton = () => html`<button class="btn ${app.live && !app.offline ? "live" : ""}" aria-pressed=${app.live}
+const liveButton = () =>
+  html`<button class="btn ${app.live && !app.offline ? "live" : ""}" aria-pressed=${app.live}
   title=${app.live ? "Pause (space)" : "Go on (space)"} @click=${pauseOrGoOn}
   >${app.offline ? html`${icon("pause")}Stale` : app.live ? html`<i></i>Live` : html`${icon("pause")}Paused`}</button>`;
 
@@ -96,7 +105,8 @@ const badgeOf = (screen) => {
   return badge?.tone === "failed" ? html`<em>${badge.text}</em>` : nothing;
 };
 
-export const shell = () => html`<a class="skip" href="#main" @click=${(event) => {
+export const shell = () =>
+  html`<a class="skip" href="#main" @click=${(event) => {
     event.preventDefault();
     document.getElementById("main").focus();
   }}>To the content</a>
@@ -108,19 +118,23 @@ export const shell = () => html`<a class="skip" href="#main" @click=${(event) =>
     <main class="main" id="main" tabindex="-1">
       <div class="top"><h1>${app.screen?.title() ?? "jobwire"}</h1>${search()}
         <a class="btn square phone" href="#/jobs" aria-label="Find a job">${icon("find")}</a>${liveButton()}
-        ${may("submit")
-          ? html`<button class="btn primary wide" @click=${() => submitSheet()}>Submit<kbd>n</kbd></button>
+        ${
+          may("submit")
+            ? html`<button class="btn primary wide" @click=${() => submitSheet()}>Submit<kbd>n</kbd></button>
               <button class="btn square phone" aria-label="Submit a job" @click=${() => submitSheet()}>${icon("plus")}</button>`
-          : nothing}</div>
+            : nothing
+        }</div>
       ${banner()}
       <div class="page">${app.screen?.view() ?? nothing}</div>
     </main>
     <nav class="tabbar" aria-label="Main, phone">
-      ${screens().slice(0, 4).map(
-        (screen) => html`<a href=${screen.href} aria-current=${current(screen)}>${icon(screen.id)}${screen.nav}${badgeOf(screen)}</a>`,
-      )}
+      ${screens()
+        .slice(0, 4)
+        .map(
+          (screen) =>
+            html`<a href=${screen.href} aria-current=${current(screen)}>${icon(screen.id)}${screen.nav}${badgeOf(screen)}</a>`,
+        )}
       <button @click=${() => more("showMenu")} aria-current=${app.screen?.entry.system ? "page" : nothing}>${icon("more")}More</button>
     </nav>
     <div class="vh" role="status" aria-live="polite">${app.message}</div>
   </div>${dialogView()}`;
-

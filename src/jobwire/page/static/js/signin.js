@@ -17,7 +17,8 @@ async function signIn(event) {
   update();
 }
 
-export const signInView = () => html`<main class="signin"><form @submit=${signIn}>
+export const signInView = () =>
+  html`<main class="signin"><form @submit=${signIn}>
   <h1 class="brand">${icon("logo", "")}<span>jobwire</span></h1>
   <label class="field"><span>API key</span>
     <input name="key" type="password" autocomplete="off" required autofocus aria-describedby="wrong" /></label>

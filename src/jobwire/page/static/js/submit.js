@@ -7,7 +7,16 @@ import { show, close } from "./dialog.js";
 import { plural } from "./format.js";
 import { pretty } from "./json.js";
 import { go, jobLink } from "./router.js";
-import { asCurl, given, jsonFault, jsonField, optionFields, refusalOf, set, sheet } from "./sheet.js";
+import {
+  asCurl,
+  given,
+  jsonFault,
+  jsonField,
+  optionFields,
+  refusalOf,
+  set,
+  sheet,
+} from "./sheet.js";
 
 const MAX_BYTES = 204800;
 const OPTIONS = [
@@ -24,7 +33,14 @@ const newKey = () => `page-${crypto.getRandomValues(new Uint32Array(2)).join("")
 export async function openSubmit({ task = "", payload = null } = {}) {
   if (!may("submit")) return;
   form = { task, text: payload === null ? "" : pretty(payload), edited: payload !== null };
-  Object.assign(form, { options: {}, key: newKey(), follow: true, tasks: null, error: "", busy: false });
+  Object.assign(form, {
+    options: {},
+    key: newKey(),
+    follow: true,
+    tasks: null,
+    error: "",
+    busy: false,
+  });
   show(view, { cls: "sheet", label: "Submit a job" });
   try {
     form.tasks = (await get("/v1/tasks")).tasks;
@@ -53,7 +69,8 @@ function sample() {
 const fault = () => jsonFault(form.text, { most: MAX_BYTES, object: true });
 
 // The payload goes out as it was typed: no number is rounded.
-const body = () => `{${[`"task":${JSON.stringify(form.task)}`, `"payload":${form.text}`, ...given(form.options)].join(",")}}`;
+const body = () =>
+  `{${[`"task":${JSON.stringify(form.task)}`, `"payload":${form.text}`, ...given(form.options)].join(",")}}`;
 
 async function send(event) {
   event?.preventDefault();
@@ -75,7 +92,8 @@ async function send(event) {
 
 export async function submitExample(name) {
   const { tasks } = await get("/v1/tasks");
-  const found = tasks.find((each) => each.name === name) ?? tasks.find((each) => each.live) ?? tasks[0];
+  const found =
+    tasks.find((each) => each.name === name) ?? tasks.find((each) => each.live) ?? tasks[0];
   const text = JSON.stringify({ task: found.name, payload: found.example ?? {} });
   go(jobLink("streams", (await post("/v1/jobs", text)).job_id));
 }
@@ -87,7 +105,12 @@ function taskLine() {
   const { workers, queue } = task();
   const queued = row?.queues?.find((each) => each.name === queue);
   if (queued?.paused) return health("pause", `The queue ${queue} is paused: the job waits.`);
-  return health("ok", workers ? `${plural(workers, "worker")} ${workers === 1 ? "has" : "have"} it, queue ${queue}` : "A worker of another program may have it.");
+  return health(
+    "ok",
+    workers
+      ? `${plural(workers, "worker")} ${workers === 1 ? "has" : "have"} it, queue ${queue}`
+      : "A worker of another program may have it.",
+  );
 }
 
 function view() {

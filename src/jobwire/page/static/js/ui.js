@@ -26,7 +26,9 @@ export const ended = (job) => ["done", "error", "canceled"].includes(job.status)
 export const state = (name, text = word(name)) =>
   html`<span class="st ${name}">${icon(name, "")}${text}</span>`;
 export const health = (name, text) => {
-  const cls = { ok: "running", behind: "warn", warn: "warn", pause: "warn", failed: "failed" }[name] ?? "waiting";
+  const cls =
+    { ok: "running", behind: "warn", warn: "warn", pause: "warn", failed: "failed" }[name] ??
+    "waiting";
   return html`<span class="st ${cls}">${icon(name, "")}${text}</span>`;
 };
 
@@ -121,4 +123,6 @@ export const empty = (title, text, ...acts) =>
 
 // Why an act was refused, in the server's words.
 export const refusalView = (text) =>
-  text ? html`<div class="notice bad gap" role="alert">${icon("warn")}<div>${text}</div></div>` : nothing;
+  text
+    ? html`<div class="notice bad gap" role="alert">${icon("warn")}<div>${text}</div></div>`
+    : nothing;

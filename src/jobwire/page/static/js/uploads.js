@@ -11,7 +11,16 @@ let numbers = 0;
 
 export function addFiles(files, maxSize) {
   for (const file of files) {
-    uploads.unshift({ number: (numbers += 1), file, name: file.name, size: file.size, maxSize, state: "waiting", sent: 0, stage: "" });
+    uploads.unshift({
+      number: (numbers += 1),
+      file,
+      name: file.name,
+      size: file.size,
+      maxSize,
+      state: "waiting",
+      sent: 0,
+      stage: "",
+    });
   }
   for (const old of uploads.filter(ended).slice(KEPT)) dismiss(old);
   for (let slots = AT_ONCE; slots > 0; slots--) next();
@@ -38,7 +47,11 @@ async function next() {
     await (await import("./sender.js")).send(upload);
     announce(`${upload.name} is ready.`);
   } catch (problem) {
-    Object.assign(upload, { state: "failed", code: problem.code ?? "", words: problem.words ?? "No answer from the gateway. Send it again when it is back." });
+    Object.assign(upload, {
+      state: "failed",
+      code: problem.code ?? "",
+      words: problem.words ?? "No answer from the gateway. Send it again when it is back.",
+    });
     announce(`${upload.name} failed: ${upload.words}`);
   }
   upload.file = null; // the original is not kept here either

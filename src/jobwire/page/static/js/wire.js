@@ -14,16 +14,28 @@ const commandOf = (key) => {
   return `curl ${stream}${location.origin}${key.path}${secret}`;
 };
 
-const value = (field) => html`${field.value === "" ? html`<span class="zero">empty</span>` : dotted(field.value)}${field.cut ? html`<span class="muted">… ${count(field.cut)} more</span>` : nothing}`;
-const fieldsView = (fields) => html`<table class="fields mono"><tbody>${fields.map((field) => html`<tr><td>${field.name}</td><td>${value(field)}</td>
-  <td class="right">${field.extra ? html`<span class="tag">ours</span>` : nothing}</td></tr>`)}</tbody></table>`;
+const value = (field) =>
+  html`${field.value === "" ? html`<span class="zero">empty</span>` : dotted(field.value)}${field.cut ? html`<span class="muted">… ${count(field.cut)} more</span>` : nothing}`;
+const fieldsView = (fields) =>
+  html`<table class="fields mono"><tbody>${fields.map(
+    (field) =>
+      html`<tr><td>${field.name}</td><td>${value(field)}</td>
+  <td class="right">${field.extra ? html`<span class="tag">ours</span>` : nothing}</td></tr>`,
+  )}</tbody></table>`;
 
-const entryView = (entry) => html`<tr><td class="muted">${entry.id}</td><td>${entry.fields.map((field) => html`<span class="muted">${field.name}</span> ${value(field)}  `)}</td><td></td></tr>`;
+const entryView = (entry) =>
+  html`<tr><td class="muted">${entry.id}</td><td>${entry.fields.map((field) => html`<span class="muted">${field.name}</span> ${value(field)}  `)}</td><td></td></tr>`;
 
 function keyView(key, readAt, jobId, first) {
   const left = key.ttl_ms == null ? null : Math.max(0, key.ttl_ms - (Date.now() - readAt));
   const text = commandOf(key);
-  const what = key.note || (key.type === "hash" ? plural(key.size, "field") : key.type === "stream" ? plural(key.size, "entry", "entries") : "");
+  const what =
+    key.note ||
+    (key.type === "hash"
+      ? plural(key.size, "field")
+      : key.type === "stream"
+        ? plural(key.size, "entry", "entries")
+        : "");
   return html`<details class="key" ?open=${first}><summary>${icon("chevron")}<code class="bold cut">${key.key.replace(jobId, shortId(jobId))}</code><span class="tag">${key.type}</span>
     <span class="muted cut">${what}</span><span class="grow"></span><span class="muted nowrap">${left === null ? "no TTL" : html`TTL ${left > 3600e3 ? `${age(left)} ${Math.floor((left % 60e3) / 1000)} s` : duration(left)}`}</span></summary>
     <div class="in"><div class="row wrap">${text ? command(text) : html`<span class="muted small">No HTTP form; read it with valkey-cli.</span>`}${copyButton(key.key, "Copy key")}</div>
@@ -33,9 +45,18 @@ function keyView(key, readAt, jobId, first) {
       ${key.value != null ? html`<p class="mono gap">${key.value}</p>` : nothing}</div></details>`;
 }
 
-export const wireView = (wire, readAt) => html`<div class="tabhead"><span class="muted small grow">What is on the server now. Read only.</span>
-    <span class="small muted wide">Copy as</span>${segments([["valkey-cli", "valkey-cli"], ["curl", "curl"]], as, (chosen) => {
-      as = chosen;
-      update();
-    }, "Copy as")}</div>
+export const wireView = (wire, readAt) =>
+  html`<div class="tabhead"><span class="muted small grow">What is on the server now. Read only.</span>
+    <span class="small muted wide">Copy as</span>${segments(
+      [
+        ["valkey-cli", "valkey-cli"],
+        ["curl", "curl"],
+      ],
+      as,
+      (chosen) => {
+        as = chosen;
+        update();
+      },
+      "Copy as",
+    )}</div>
   ${wire ? wire.keys.map((key, i) => keyView(key, readAt, wire.job_id, i === 0)) : html`<p class="muted small">Reading the keys…</p>`}`;

@@ -1,5 +1,17 @@
 // Images: send a photo, follow its stages, see what was published. Originals are never shown.
-import { html, nothing, icon, state, copy, copyButton, command, empty, openRow, refusalView, timeAgo } from "../ui.js";
+import {
+  html,
+  nothing,
+  icon,
+  state,
+  copy,
+  copyButton,
+  command,
+  empty,
+  openRow,
+  refusalView,
+  timeAgo,
+} from "../ui.js";
 import { repeat } from "../../vendor/lit-html/directives/repeat.js";
 import { app, may, update } from "../store.js";
 import { call, get } from "../api.js";
@@ -13,13 +25,28 @@ import { addFiles, dismiss, ended, inWork, uploads } from "../uploads.js";
 const PAGE = 20;
 const MOST = 100;
 const STAGES = ["validating", "decoding", "processing", "encoding", "uploading", "done"];
-const DOING = { queued: "waiting", validating: "checking it", decoding: "decoding it", processing: "looking for faces", encoding: "encoding it", uploading: "storing it", done: "done" };
+const DOING = {
+  queued: "waiting",
+  validating: "checking it",
+  decoding: "decoding it",
+  processing: "looking for faces",
+  encoding: "encoding it",
+  uploading: "storing it",
+  done: "done",
+};
 const picturePath = (id) => `/v1/images/${encodeURIComponent(id)}/picture`;
 const at = (text) => Date.parse(text);
 
 const stageBar = (stage, failedAt = "") => {
   const reached = STAGES.indexOf(failedAt || stage);
-  const cls = (i) => (failedAt && i === reached ? "bad" : stage === "done" ? "done" : i <= reached && !(failedAt && i === reached) ? "on" : "");
+  const cls = (i) =>
+    failedAt && i === reached
+      ? "bad"
+      : stage === "done"
+        ? "done"
+        : i <= reached && !(failedAt && i === reached)
+          ? "on"
+          : "";
   return html`<span class="stages" role="img" aria-label=${failedAt ? `failed at ${failedAt}` : `stage: ${stage}`}>${STAGES.map((_, i) => html`<i class=${cls(i)}></i>`)}</span>`;
 };
 
@@ -36,7 +63,9 @@ const saved = (before, after) => {
   return percent > 0 ? `${percent} % smaller` : "not smaller";
 };
 
-const stateOf = (image) => ({ ready: "done", failed: "failed" })[image.status] ?? (!image.stage || image.stage === "queued" ? "waiting" : "running");
+const stateOf = (image) =>
+  ({ ready: "done", failed: "failed" })[image.status] ??
+  (!image.stage || image.stage === "queued" ? "waiting" : "running");
 const nameOf = (image) => image.filename || "photo";
 const webpName = (image) => `${nameOf(image).replace(/\.[^.]*$/, "") || "photo"}.webp`;
 
@@ -69,7 +98,10 @@ class Images {
   }
 
   async poll() {
-    const [page, one] = await Promise.all([this.older ? null : get("/v1/images", { limit: PAGE }), this.wanted()]);
+    const [page, one] = await Promise.all([
+      this.older ? null : get("/v1/images", { limit: PAGE }),
+      this.wanted(),
+    ]);
     if (page && !this.older) [this.page, this.images] = [page, this.left(page)];
     this.one = one;
   }
@@ -149,12 +181,21 @@ class Images {
     const rows = uploads.filter((upload) => upload.state !== "ready");
     if (!rows.length) return nothing;
     return html`<section><header><h2>Sent from here</h2><span class="grow"></span><span class="muted small">${inWork() ? `${count(inWork())} being processed` : ""}</span></header>
-      <ul class="sent">${repeat(rows, (upload) => upload.number, (upload) => this.upload(upload))}</ul></section>`;
+      <ul class="sent">${repeat(
+        rows,
+        (upload) => upload.number,
+        (upload) => this.upload(upload),
+      )}</ul></section>`;
   }
 
   upload(upload) {
     const { name, size, state: now, sent, stage, words, code } = upload;
-    const doing = now === "waiting" ? "waits for the others" : now === "sending" ? `sending, ${Math.round(sent * 100)} %` : (DOING[stage] ?? "accepted");
+    const doing =
+      now === "waiting"
+        ? "waits for the others"
+        : now === "sending"
+          ? `sending, ${Math.round(sent * 100)} %`
+          : (DOING[stage] ?? "accepted");
     return html`<li><b class="bold cut">${name}</b><span class="muted small nowrap">${bytes(size)}</span>
       ${now === "failed" ? state("failed") : state(now === "waiting" ? "waiting" : "running", now === "sending" ? "Sending" : now === "waiting" ? "Waiting" : "Processing")}
       ${stageBar(stage, now === "failed" ? (upload.failedAt ?? "") : "")}
@@ -164,22 +205,28 @@ class Images {
 
   remove(image) {
     const path = `/v1/images/${encodeURIComponent(image.image_id)}`;
-    ask(`Delete ${nameOf(image)}?`, "The published photo is deleted in all its versions. This cannot be undone.", async () => {
-      try {
-        await call("DELETE", path);
-        forget(picturePath(image.image_id));
-        for (const upload of uploads.filter((each) => each.id === image.image_id)) dismiss(upload);
-        this.deleted.add(image.image_id);
-        this.images = this.images.filter((each) => !this.deleted.has(each.image_id));
-        this.refusal = "";
-        if (this.id) go("#/images");
-        this.id = ""; // it is not read again
-        this.newest();
-      } catch (problem) {
-        this.refusal = problem.message;
-      }
-      update();
-    }, { yes: "Delete", no: "Keep it", danger: true });
+    ask(
+      `Delete ${nameOf(image)}?`,
+      "The published photo is deleted in all its versions. This cannot be undone.",
+      async () => {
+        try {
+          await call("DELETE", path);
+          forget(picturePath(image.image_id));
+          for (const upload of uploads.filter((each) => each.id === image.image_id))
+            dismiss(upload);
+          this.deleted.add(image.image_id);
+          this.images = this.images.filter((each) => !this.deleted.has(each.image_id));
+          this.refusal = "";
+          if (this.id) go("#/images");
+          this.id = ""; // it is not read again
+          this.newest();
+        } catch (problem) {
+          this.refusal = problem.message;
+        }
+        update();
+      },
+      { yes: "Delete", no: "Keep it", danger: true },
+    );
   }
 
   detail(image) {
@@ -192,7 +239,10 @@ class Images {
       ${ready ? nothing : html`<div class="row gap">${this.deleteButton(image)}</div>`}</section>`;
   }
 
-  deleteButton = (image) => (may("submit") ? html`<button class="btn slim danger" @click=${() => this.remove(image)}>Delete</button>` : nothing);
+  deleteButton = (image) =>
+    may("submit")
+      ? html`<button class="btn slim danger" @click=${() => this.remove(image)}>Delete</button>`
+      : nothing;
 
   published(image, found) {
     const { facts } = found;
@@ -200,9 +250,20 @@ class Images {
       ["File", nameOf(image)],
       ["Id", html`<code>${shortId(image.image_id)}</code>${copy(image.image_id, "id")}`],
       image.width && ["Size", `${image.width} × ${image.height}`],
-      image.file_size && ["Bytes", facts?.size ? html`${bytes(image.file_size)} of ${bytes(facts.size)}, <b class="bold">${saved(facts.size, image.file_size)}</b>` : bytes(image.file_size)],
-      facts?.hidden && ["Privacy", html`<b class="bold">${hiddenWords(facts.hidden)}</b>, no metadata`],
-      image.sha256 && ["SHA-256", html`<code>${shortId(image.sha256)}</code>${copy(image.sha256, "SHA-256")}`],
+      image.file_size && [
+        "Bytes",
+        facts?.size
+          ? html`${bytes(image.file_size)} of ${bytes(facts.size)}, <b class="bold">${saved(facts.size, image.file_size)}</b>`
+          : bytes(image.file_size),
+      ],
+      facts?.hidden && [
+        "Privacy",
+        html`<b class="bold">${hiddenWords(facts.hidden)}</b>, no metadata`,
+      ],
+      image.sha256 && [
+        "SHA-256",
+        html`<code>${shortId(image.sha256)}</code>${copy(image.sha256, "SHA-256")}`,
+      ],
     ].filter(Boolean);
     return html`<div class="versions">
       <div class="orig wide"><b class="bold soft">Original</b>${image.original_width ? html`<span>${image.original_width} × ${image.original_height}</span>` : nothing}${facts?.size ? html`<span>${bytes(facts.size)}</span>` : nothing}<span>deleted,<br />never shown</span></div>
@@ -214,9 +275,16 @@ class Images {
 
   note(image) {
     if (image.status === "failed") return html`<span class="failed">${image.error?.message}</span>`;
-    if (image.status !== "ready") return image.stage === "queued" ? "not uploaded yet" : (DOING[image.stage] ?? "");
+    if (image.status !== "ready")
+      return image.stage === "queued" ? "not uploaded yet" : (DOING[image.stage] ?? "");
     const hidden = hiddenWords(picture(picturePath(image.image_id)).facts?.hidden);
-    return [image.width && `${image.width} × ${image.height}`, image.file_size && bytes(image.file_size), hidden].filter(Boolean).join(", ");
+    return [
+      image.width && `${image.width} × ${image.height}`,
+      image.file_size && bytes(image.file_size),
+      hidden,
+    ]
+      .filter(Boolean)
+      .join(", ");
   }
 
   row(image) {
@@ -233,10 +301,23 @@ class Images {
 
   list() {
     if (!this.images) return nothing;
-    if (!this.images.length) return uploads.length ? nothing : empty("No image yet.", may("submit") ? "Send a photo from here, or from a terminal:" : "Send a photo from a terminal:", command("jobwire images put photo.jpg --follow"));
+    if (!this.images.length)
+      return uploads.length
+        ? nothing
+        : empty(
+            "No image yet.",
+            may("submit")
+              ? "Send a photo from here, or from a terminal:"
+              : "Send a photo from a terminal:",
+            command("jobwire images put photo.jpg --follow"),
+          );
     return html`<section><header><h2>Images</h2><span class="grow"></span><span class="muted small">newest first</span></header>
       <table class="hit media"><thead><tr><th><span class="vh">Picture</span></th><th>State</th><th>File</th><th>Stage</th><th>Note</th><th class="right">Changed</th></tr></thead>
-        <tbody>${repeat(this.images, (image) => image.image_id, (image) => this.row(image))}</tbody></table>
+        <tbody>${repeat(
+          this.images,
+          (image) => image.image_id,
+          (image) => this.row(image),
+        )}</tbody></table>
       <div class="scan"><span>${this.page.cursor ? html`${plural(this.images.length, "image")} shown, there are older ones.` : html`${plural(this.images.length, "image")}${this.older ? nothing : ", that is all"}.`}</span>
         ${this.page.cursor ? html`<button class="btn slim" @click=${this.further}>Look further</button>` : nothing}
         ${this.older ? html`<button class="btn slim" @click=${this.newest}>Back to the newest</button>` : nothing}</div></section>`;

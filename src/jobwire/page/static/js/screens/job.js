@@ -1,5 +1,17 @@
 // Job: its life with real durations, live events, payload, result, and its keys on the wire.
-import { html, nothing, icon, state, stateOf, percentOf, command, empty, ended, time, timeAgo } from "../ui.js";
+import {
+  html,
+  nothing,
+  icon,
+  state,
+  stateOf,
+  percentOf,
+  command,
+  empty,
+  ended,
+  time,
+  timeAgo,
+} from "../ui.js";
 import { app, announce, may } from "../store.js";
 import { getJob } from "../api.js";
 import { EventFollower } from "../events.js";
@@ -17,7 +29,10 @@ function folded(events) {
   const rows = [];
   for (const event of events) {
     const last = rows.at(-1);
-    const text = event.type === "token" ? (event.data?.text ?? (typeof event.data === "string" ? event.data : null)) : null;
+    const text =
+      event.type === "token"
+        ? (event.data?.text ?? (typeof event.data === "string" ? event.data : null))
+        : null;
     if (text !== null && last?.tokens) {
       last.tokens += 1;
       last.text += text;
@@ -39,7 +54,8 @@ class StreamJob extends JobScreen {
     this.changed(route);
   }
 
-  title = () => html`<a href="#/jobs">Jobs</a><span class="sep">/</span>${this.job?.task ?? shortId(this.id)}`;
+  title = () =>
+    html`<a href="#/jobs">Jobs</a><span class="sep">/</span>${this.job?.task ?? shortId(this.id)}`;
   get label() {
     return this.job && `${this.job.task} ${shortId(this.id)}`;
   }
@@ -59,12 +75,21 @@ class StreamJob extends JobScreen {
       // The result comes with the job, not with the event; the keys change at the end.
       this.stale = true;
       pollNow();
-    } else if (event.type === "progress" && this.job) this.job = { ...this.job, progress: event.data };
-    else if (event.type === "running" && this.job?.status === "queued") this.job = { ...this.job, status: "running", due_ts: null };
+    } else if (event.type === "progress" && this.job)
+      this.job = { ...this.job, progress: event.data };
+    else if (event.type === "running" && this.job?.status === "queued")
+      this.job = { ...this.job, status: "running", due_ts: null };
   }
 
   cancel = () =>
-    ask("Cancel this job?", this.job.status === "running" ? "Its worker is asked to stop it. What it has done so far is not undone." : "It has not started; it ends at once.", this.attempt(() => cancelJob(this.id)), { yes: "Cancel job", no: "Leave it", danger: true });
+    ask(
+      "Cancel this job?",
+      this.job.status === "running"
+        ? "Its worker is asked to stop it. What it has done so far is not undone."
+        : "It has not started; it ends at once.",
+      this.attempt(() => cancelJob(this.id)),
+      { yes: "Cancel job", no: "Leave it", danger: true },
+    );
 
   // The reader is taken to the new job.
   again = this.attempt(async () => go(jobLink(this.wireName, (await runAgain(this.id)).job_id)));
@@ -86,7 +111,12 @@ class StreamJob extends JobScreen {
     return this.headOf({
       title: job.task,
       word: state(stateOf(job)),
-      attempts: job.status === "error" ? `after ${plural(job.attempt, "attempt")}` : job.attempt > 1 || of ? `attempt ${job.attempt}${of}` : "",
+      attempts:
+        job.status === "error"
+          ? `after ${plural(job.attempt, "attempt")}`
+          : job.attempt > 1 || of
+            ? `attempt ${job.attempt}${of}`
+            : "",
       percent: job.status === "running" ? percentOf(job.progress) : null,
       message: job.progress?.message,
       id: job.job_id,
@@ -100,13 +130,28 @@ class StreamJob extends JobScreen {
     return [
       ["System", html`jobs <span class="muted">${this.wireName}</span>`],
       job.queue && ["Queue", job.queue],
-      job.worker && [this.ended ? "Last worker" : "Worker", html`<a class="link" href="#/workers">${shortWorker(job.worker)}</a>`],
-      job.timeout_s && ["Time limit", html`${duration(job.timeout_s * 1000)}${job.status === "running" ? html`, ${duration(job.timeout_s * 1000 - ran)} left` : nothing}`],
-      ["Submitted", html`${time(job.created_ts, { day: true })} ${zone.name}<br /><span class="muted">${timeAgo(job.created_ts)}</span>`],
-      ["Expires", html`in ${age(left)} <span class="muted">${this.ended ? "" : "if nothing changes"}</span>`],
+      job.worker && [
+        this.ended ? "Last worker" : "Worker",
+        html`<a class="link" href="#/workers">${shortWorker(job.worker)}</a>`,
+      ],
+      job.timeout_s && [
+        "Time limit",
+        html`${duration(job.timeout_s * 1000)}${job.status === "running" ? html`, ${duration(job.timeout_s * 1000 - ran)} left` : nothing}`,
+      ],
+      [
+        "Submitted",
+        html`${time(job.created_ts, { day: true })} ${zone.name}<br /><span class="muted">${timeAgo(job.created_ts)}</span>`,
+      ],
+      [
+        "Expires",
+        html`in ${age(left)} <span class="muted">${this.ended ? "" : "if nothing changes"}</span>`,
+      ],
       ["Attempt", `${job.attempt}${job.max_attempts ? ` of ${job.max_attempts}` : ""}`],
       job.cancel_ts && ["Cancel asked", time(job.cancel_ts)],
-      job.retry_of && ["Run again of", html`<a class="link mono" href=${jobLink(this.wireName, job.retry_of)}>${shortId(job.retry_of)}</a>`],
+      job.retry_of && [
+        "Run again of",
+        html`<a class="link mono" href=${jobLink(this.wireName, job.retry_of)}>${shortId(job.retry_of)}</a>`,
+      ],
     ];
   }
 
@@ -120,7 +165,8 @@ class StreamJob extends JobScreen {
   tabView() {
     if (this.tab === "payload") return this.jsonView(this.job.payload);
     if (this.tab === "result") return this.resultTab();
-    const tokens = (event, last) => html`<span class="muted">${plural(event.tokens, "token")}</span><br /><span class="tokens">${event.text}</span>${this.follows && last ? html`<span class="caret pulse"></span>` : nothing}`;
+    const tokens = (event, last) =>
+      html`<span class="muted">${plural(event.tokens, "token")}</span><br /><span class="tokens">${event.text}</span>${this.follows && last ? html`<span class="caret pulse"></span>` : nothing}`;
     return this.eventsView(folded(this.shown ?? this.events), {
       first: this.events[0]?.ts ?? this.job.created_ts,
       name: (event) => eventName(event.type),
@@ -133,8 +179,11 @@ class StreamJob extends JobScreen {
     const { job } = this;
     if (job.status === "done") return this.jsonView(job.result);
     if (!this.ended) return this.noResult(job);
-    const { code, message, ...more } = typeof job.error === "object" && job.error ? job.error : { message: String(job.error) };
-    const raised = job.exception_type ? `${job.exception_type}: ${job.exception_message ?? ""}`.replace(/[: ]+$/, "") : "";
+    const { code, message, ...more } =
+      typeof job.error === "object" && job.error ? job.error : { message: String(job.error) };
+    const raised = job.exception_type
+      ? `${job.exception_type}: ${job.exception_message ?? ""}`.replace(/[: ]+$/, "")
+      : "";
     return html`<div class="gap"><p><b class="bold mono ${stateOf(job)}">${code ?? "error"}</b> <span class="soft">${message}</span></p>
       ${raised ? html`<p class="mono">${raised}</p>` : nothing}
       ${job.status === "error" ? html`<p class="muted small"><a class="link" href="#/failures">Others of this kind</a></p>` : nothing}</div>
@@ -146,8 +195,18 @@ class StreamJob extends JobScreen {
     const { job } = this;
     const all = html`<a class="btn" href="#/jobs">All jobs</a>`;
     if (this.gone.status === 502) return empty("This job cannot be read.", this.gone.message, all);
-    if (job) return empty("This job has expired.", `Its last state was ${stateOf(job)}. A job is removed ${duration(job.ttl_s * 1000)} after its last change.`, all);
-    return empty("No such job.", "A job is removed when its time to live is over, by default 24 h after its last change. Another tenant's job is not shown.", all, command(`jobwire job ${this.id.replace(/[^\w.-]/g, "")}`));
+    if (job)
+      return empty(
+        "This job has expired.",
+        `Its last state was ${stateOf(job)}. A job is removed ${duration(job.ttl_s * 1000)} after its last change.`,
+        all,
+      );
+    return empty(
+      "No such job.",
+      "A job is removed when its time to live is over, by default 24 h after its last change. Another tenant's job is not shown.",
+      all,
+      command(`jobwire job ${this.id.replace(/[^\w.-]/g, "")}`),
+    );
   }
 
   shape = () => this.job;
@@ -166,9 +225,12 @@ class StreamJob extends JobScreen {
   notices() {
     const { job } = this;
     if (job.status !== "queued" || job.due_ts) return nothing;
-    if (this.queueRow?.paused) return html`<div class="notice">${icon("pause")}<div><b class="bold">The queue ${job.queue} is paused.</b> The job waits until it is resumed.</div></div>`;
+    if (this.queueRow?.paused)
+      return html`<div class="notice">${icon("pause")}<div><b class="bold">The queue ${job.queue} is paused.</b> The job waits until it is resumed.</div></div>`;
     if (!this.noWorker) return nothing;
-    const title = isUnread(this.queueRow) ? unread(this.queueRow) : `queue ${this.queueRow.name}: no worker`;
+    const title = isUnread(this.queueRow)
+      ? unread(this.queueRow)
+      : `queue ${this.queueRow.name}: no worker`;
     return html`<div class="notice">${icon("warn")}<div><b class="bold">${title[0].toUpperCase() + title.slice(1)}.</b> Start one:<div>${command(this.queueRow.name === "default" ? "jobwire worker" : "jobwire worker module:app")}</div></div></div>`;
   }
 }

@@ -1,5 +1,21 @@
 // Jobs: state tabs, a filter, the number of scanned jobs, operations on many.
-import { html, nothing, icon, state, stateOf, meter, percentOf, command, empty, id, openRow, ended, refusalView, time, word } from "../ui.js";
+import {
+  html,
+  nothing,
+  icon,
+  state,
+  stateOf,
+  meter,
+  percentOf,
+  command,
+  empty,
+  id,
+  openRow,
+  ended,
+  refusalView,
+  time,
+  word,
+} from "../ui.js";
 import { repeat } from "../../vendor/lit-html/directives/repeat.js";
 import { app, serves, update } from "../store.js";
 import { get } from "../api.js";
@@ -25,7 +41,8 @@ function note(job) {
   if (job.due_ts) return html`due in ${duration(job.due_ts - now())}`;
   if (job.status === "running" && percent !== null) return meter(percent);
   if (job.status === "running") return job.cancel_ts ? "stopping" : (job.progress?.message ?? "");
-  if (job.status === "error") return html`<code class="failed">${job.error?.code ?? "error"}</code>`;
+  if (job.status === "error")
+    return html`<code class="failed">${job.error?.code ?? "error"}</code>`;
   return job.retry_of ? "run again" : "";
 }
 
@@ -53,7 +70,8 @@ class Jobs extends JobList {
   href = (q, more = {}) => link(["jobs"], { state: this.state, task: this.task, q, ...more });
   idOf = (job) => job.job_id;
   asked = () => [this.state, this.q, this.task].join("\n");
-  read = (cursor) => get("/v1/jobs", { ...FILTERS[this.state], q: this.q, task: this.task, limit: PAGE, cursor });
+  read = (cursor) =>
+    get("/v1/jobs", { ...FILTERS[this.state], q: this.q, task: this.task, limit: PAGE, cursor });
   next = (page) => page.cursor;
 
   async poll() {
@@ -69,17 +87,33 @@ class Jobs extends JobList {
 
   acts = (chosen, jobs) => {
     const n = chosen.length;
-    const again = { title: `Run ${jobs} again?`, yes: `Run ${n} again`, text: "New jobs with the same payloads. The old ones stay as they are." };
-    const cancel = { title: `Cancel ${jobs}?`, yes: `Cancel ${n}`, text: "Waiting jobs end at once; running ones are stopped by their worker.", danger: true };
-    if (chosen.every(canRunAgain)) return html`<button class="btn" @click=${() => this.actOnPicked(runAgain, "submitted again", again)}>${icon("again")}Run ${n} again</button>`;
-    if (!chosen.some(ended)) return html`<button class="btn danger" @click=${() => this.actOnPicked(cancelJob, "canceled", cancel)}>Cancel ${n}</button>`;
+    const again = {
+      title: `Run ${jobs} again?`,
+      yes: `Run ${n} again`,
+      text: "New jobs with the same payloads. The old ones stay as they are.",
+    };
+    const cancel = {
+      title: `Cancel ${jobs}?`,
+      yes: `Cancel ${n}`,
+      text: "Waiting jobs end at once; running ones are stopped by their worker.",
+      danger: true,
+    };
+    if (chosen.every(canRunAgain))
+      return html`<button class="btn" @click=${() => this.actOnPicked(runAgain, "submitted again", again)}>${icon("again")}Run ${n} again</button>`;
+    if (!chosen.some(ended))
+      return html`<button class="btn danger" @click=${() => this.actOnPicked(cancelJob, "canceled", cancel)}>Cancel ${n}</button>`;
     return html`<span class="muted">No act fits all of them</span>`;
   };
 
   row(job, at, queues) {
     const begun = job.started_ts;
-    const waited = begun ? begun - job.created_ts : job.status === "queued" && !job.due_ts ? now() - job.created_ts : null;
-    const ran = begun && job.status !== "queued" ? (ended(job) ? job.updated_ts : now()) - begun : null;
+    const waited = begun
+      ? begun - job.created_ts
+      : job.status === "queued" && !job.due_ts
+        ? now() - job.created_ts
+        : null;
+    const ran =
+      begun && job.status !== "queued" ? (ended(job) ? job.updated_ts : now()) - begun : null;
     const late = !begun && waited > 60000;
     return html`<tr class=${this.picked.has(job.job_id) ? "picked" : ""} @click=${openRow}>${this.box(job, at)}
       <td>${state(stateOf(job))}</td>
@@ -105,17 +139,31 @@ class Jobs extends JobList {
   scan() {
     const { total, cursor } = this.page;
     const last = this.rows.at(-1);
-    if (cursor) return html`Looked at ${count(this.scanned)} of ${count(total)} jobs${last ? html`, back to ${time(last.created_ts, { day: true })} ${zone.name}` : nothing}.`;
-    return this.state || this.q || this.task ? `All ${plural(total, "job")} looked at, ${count(this.rows.length)} shown.` : `${plural(this.rows.length, "job")}, that is all.`;
+    if (cursor)
+      return html`Looked at ${count(this.scanned)} of ${count(total)} jobs${last ? html`, back to ${time(last.created_ts, { day: true })} ${zone.name}` : nothing}.`;
+    return this.state || this.q || this.task
+      ? `All ${plural(total, "job")} looked at, ${count(this.rows.length)} shown.`
+      : `${plural(this.rows.length, "job")}, that is all.`;
   }
 
   nothingFound() {
     const { total, cursor } = this.page;
     if (this.reading) return nothing;
-    if (!this.state && !this.q && !this.task) return empty("No job yet.", "Send one from here, or from a terminal:", command('jobwire submit chat "hello" --follow'));
+    if (!this.state && !this.q && !this.task)
+      return empty(
+        "No job yet.",
+        "Send one from here, or from a terminal:",
+        command('jobwire submit chat "hello" --follow'),
+      );
     const what = `${this.state ? `${word(this.state).toLowerCase()} job` : "job"}${this.q ? ` with “${this.q}” in its id or task` : ""}${this.task ? ` of the task ${this.task}` : ""}`;
-    return empty(`No ${what}.`, cursor ? `Looked at ${count(this.scanned)} of ${count(total)} jobs.` : `Looked at all ${plural(total, "job")}.`,
-      this.furtherButton("btn"), html`<a class="btn" href="#/jobs">Clear filter</a>`);
+    return empty(
+      `No ${what}.`,
+      cursor
+        ? `Looked at ${count(this.scanned)} of ${count(total)} jobs.`
+        : `Looked at all ${plural(total, "job")}.`,
+      this.furtherButton("btn"),
+      html`<a class="btn" href="#/jobs">Clear filter</a>`,
+    );
   }
 
   // Counts that the server knows without a scan; unknown ones are blank.

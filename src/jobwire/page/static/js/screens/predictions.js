@@ -1,5 +1,17 @@
 // Predictions: the photo bot's tasks, newest first, with their pictures and what was done when.
-import { html, nothing, icon, state, copy, copyButton, command, empty, openRow, segments, time } from "../ui.js";
+import {
+  html,
+  nothing,
+  icon,
+  state,
+  copy,
+  copyButton,
+  command,
+  empty,
+  openRow,
+  segments,
+  time,
+} from "../ui.js";
 import { repeat } from "../../vendor/lit-html/directives/repeat.js";
 import { app, announce, may, update } from "../store.js";
 import { get, post } from "../api.js";
@@ -42,10 +54,19 @@ const CODES = {
 const at = (text) => Date.parse(text);
 const settled = (task) => task.status === "succeeded" || task.status === "failed";
 const finished = (task) => settled(task) && (task.state === null || task.state === "delivered");
-const stateOf = (task) => ({ queued: "waiting", processing: "running", succeeded: "done" })[task.status] ?? "failed";
-const picturePath = (task, number) => `/v1/predictions/${encodeURIComponent(task.id)}/pictures/${number}`;
-const stepOf = (task) => (task.error ? (CODES[task.error] ?? task.error) : (STEPS[task.state]?.[0].toLowerCase() ?? task.status));
-const took = (task) => duration((finished(task) ? at(task.history?.at(-1)?.at ?? task.updated_at) : now()) - at(task.history?.[0]?.at ?? task.created_at));
+const stateOf = (task) =>
+  ({ queued: "waiting", processing: "running", succeeded: "done" })[task.status] ?? "failed";
+const picturePath = (task, number) =>
+  `/v1/predictions/${encodeURIComponent(task.id)}/pictures/${number}`;
+const stepOf = (task) =>
+  task.error
+    ? (CODES[task.error] ?? task.error)
+    : (STEPS[task.state]?.[0].toLowerCase() ?? task.status);
+const took = (task) =>
+  duration(
+    (finished(task) ? at(task.history?.at(-1)?.at ?? task.updated_at) : now()) -
+      at(task.history?.[0]?.at ?? task.created_at),
+  );
 
 class Predictions {
   body = null;
@@ -69,7 +90,10 @@ class Predictions {
 
   // The list costs the bucket a few calls: it is read with what changes seldom.
   async poll(rare) {
-    await Promise.all([rare || !this.readAt ? this.readList() : null, this.id ? this.readTask(this.id) : null]);
+    await Promise.all([
+      rare || !this.readAt ? this.readList() : null,
+      this.id ? this.readTask(this.id) : null,
+    ]);
     if (!this.id && this.body?.predictions.length) await this.readTask(this.body.predictions[0].id);
   }
 
@@ -97,7 +121,11 @@ class Predictions {
     update();
     try {
       const pass = await post("/v1/predictions/reconcile");
-      const more = [pass.taken_over && `${pass.taken_over} of other programs`, pass.failed && `${pass.failed} failed`, !pass.complete && "stopped at the time limit"].filter(Boolean);
+      const more = [
+        pass.taken_over && `${pass.taken_over} of other programs`,
+        pass.failed && `${pass.failed} failed`,
+        !pass.complete && "stopped at the time limit",
+      ].filter(Boolean);
       this.result = `${plural(pass.open, "open task")}, ${pass.delivered} delivered${more.length ? `, ${more.join(", ")}` : ""}.`;
       announce(`Reconciled: ${this.result}`);
       this.readAt = 0;
@@ -122,35 +150,59 @@ class Predictions {
   list() {
     const { predictions: tasks, looked_at: looked, total } = this.body;
     if (!tasks.length && !this.kind) return this.none();
-    if (!tasks.length) return empty(`No ${NAMES[this.kind].toLowerCase()} task.`, `Looked at ${count(looked)} of ${plural(total, "task")}.`, html`<a class="btn" href="#/predictions">All tasks</a>`);
+    if (!tasks.length)
+      return empty(
+        `No ${NAMES[this.kind].toLowerCase()} task.`,
+        `Looked at ${count(looked)} of ${plural(total, "task")}.`,
+        html`<a class="btn" href="#/predictions">All tasks</a>`,
+      );
     return html`<table class="hit media tasks"><thead><tr><th>Picture</th><th>State</th><th>Prompt</th><th>Step</th><th class="right">Took, at ${zone.name}</th></tr></thead>
-        <tbody>${repeat(tasks, (task) => task.id, (task) => this.row(task))}</tbody></table>
+        <tbody>${repeat(
+          tasks,
+          (task) => task.id,
+          (task) => this.row(task),
+        )}</tbody></table>
       <div class="scan"><span>${total > tasks.length ? `${count(tasks.length)} shown, looked at ${count(looked)} of ${plural(total, "task")}.` : `${plural(tasks.length, "task")}, that is all.`} Tasks are deleted after 2 days, pictures after 14.</span></div>`;
   }
 
-  none = () => empty("No task yet.", "Try the bot without any account: a chat page, a bucket and a model on this machine.", this.demo() ?? command("jobwire bot demo"));
+  none = () =>
+    empty(
+      "No task yet.",
+      "Try the bot without any account: a chat page, a bucket and a model on this machine.",
+      this.demo() ?? command("jobwire bot demo"),
+    );
 
   // Of the demo's own gateway: the chat is on the same address.
-  demo = () => (app.me?.features.includes("demo") ? html`<a class="btn" href="/">${icon("predictions")}Open the demo chat</a>` : null);
+  demo = () =>
+    app.me?.features.includes("demo")
+      ? html`<a class="btn" href="/">${icon("predictions")}Open the demo chat</a>`
+      : null;
 
   // The chosen task; without one the newest.
   shown() {
-    const row = this.id ? this.body?.predictions.find((task) => task.id === this.id) : this.body?.predictions[0];
+    const row = this.id
+      ? this.body?.predictions.find((task) => task.id === this.id)
+      : this.body?.predictions[0];
     return this.id || this.task?.id === row?.id ? (this.task ?? row) : row;
   }
 
   pictures(task) {
-    if (!task.pictures) return html`<div class="pic hole">${task.status === "failed" ? "no picture" : "not ready yet"}</div>`;
+    if (!task.pictures)
+      return html`<div class="pic hole">${task.status === "failed" ? "no picture" : "not ready yet"}</div>`;
     return Array.from({ length: task.pictures }, (_, i) => {
       const found = picture(picturePath(task, i + 1));
-      const label = task.pictures > 1 ? `Output picture ${i + 1} of ${task.pictures}` : "Output picture";
-      return found.url ? html`<a class="full" href=${found.url} download="${task.id}-${i + 1}" title="Download"><img class="pic" src=${found.url} alt=${label} /></a>` : html`<div class="pic hole">${found.error ?? ""}</div>`;
+      const label =
+        task.pictures > 1 ? `Output picture ${i + 1} of ${task.pictures}` : "Output picture";
+      return found.url
+        ? html`<a class="full" href=${found.url} download="${task.id}-${i + 1}" title="Download"><img class="pic" src=${found.url} alt=${label} /></a>`
+        : html`<div class="pic hole">${found.error ?? ""}</div>`;
     });
   }
 
   history(task) {
     const steps = task.history ?? [];
-    if (!steps.length) return html`<p class="muted small">Made by another program: only its task object is known.</p>`;
+    if (!steps.length)
+      return html`<p class="muted small">Made by another program: only its task object is known.</p>`;
     const done = finished(task);
     return html`<ol class="steps">${steps.map(({ state: name, at: when }, i) => {
       const last = i === steps.length - 1;
@@ -162,7 +214,8 @@ class Predictions {
   }
 
   rail() {
-    if (this.id && this.gone) return html`<aside class="rail">${empty("No such task.", "Tasks are deleted after 2 days.", html`<a class="btn" href=${link(["predictions"], { state: this.kind })}>All tasks</a>`)}</aside>`;
+    if (this.id && this.gone)
+      return html`<aside class="rail">${empty("No such task.", "Tasks are deleted after 2 days.", html`<a class="btn" href=${link(["predictions"], { state: this.kind })}>All tasks</a>`)}</aside>`;
     const task = this.shown();
     if (!task) return nothing;
     const model = task.model ? html` · ${task.model}` : nothing;
@@ -177,7 +230,10 @@ class Predictions {
 
   view() {
     if (!this.body) return nothing;
-    const tabs = KINDS.map((kind) => [kind, kind === "open" && this.body.open ? `Open ${count(this.body.open)}` : NAMES[kind]]);
+    const tabs = KINDS.map((kind) => [
+      kind,
+      kind === "open" && this.body.open ? `Open ${count(this.body.open)}` : NAMES[kind],
+    ]);
     const bare = !this.body.predictions.length && !this.id;
     return html`<div class="bar">${segments(tabs, this.kind, (kind) => go(link(["predictions"], { state: kind })), "State")}
         <span class="grow"></span>${this.demo() ?? nothing}

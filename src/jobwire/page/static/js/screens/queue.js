@@ -9,7 +9,10 @@ import { filterField, wireSwitch } from "../bar.js";
 import { askPause } from "../queue_acts.js";
 import { STATES, WIRE, queueLink, queuePath, shapeOf, waitingIn } from "../queues.js";
 
-const BODIES = { list: () => import("../queue_list.js"), overview: () => import("../queue_overview.js") };
+const BODIES = {
+  list: () => import("../queue_list.js"),
+  overview: () => import("../queue_overview.js"),
+};
 
 class Queue {
   info = null;
@@ -83,29 +86,47 @@ class Queue {
 
   pause = () => askPause(this.info, () => this.act(() => post(queuePath(this.queue, "/pause"))));
   resume = () => this.act(() => post(queuePath(this.queue, "/resume")));
-  submit = () => addSheet({ queue: this.queue, name: this.bodies.list?.rows?.[0]?.name ?? this.bodies.overview?.recent[0]?.name ?? "" });
+  submit = () =>
+    addSheet({
+      queue: this.queue,
+      name: this.bodies.list?.rows?.[0]?.name ?? this.bodies.overview?.recent[0]?.name ?? "",
+    });
 
-  states = () => html`<nav class="states" aria-label="State">${STATES.map((state) => {
-    const here = state === this.state;
-    const n = this.info.counts[state];
-    return html`<a href=${queueLink(this.queue, { state: here ? "" : state, q: here ? "" : this.q })} aria-current=${here ? "true" : nothing}
+  states = () =>
+    html`<nav class="states" aria-label="State">${STATES.map((state) => {
+      const here = state === this.state;
+      const n = this.info.counts[state];
+      return html`<a href=${queueLink(this.queue, { state: here ? "" : state, q: here ? "" : this.q })} aria-current=${here ? "true" : nothing}
       ><span class="st ${shapeOf(state)}">${icon(shapeOf(state), "")}<span class="cut">${state}</span></span><b class=${n ? "" : "zero"}>${count(n)}</b></a>`;
-  })}</nav>`;
+    })}</nav>`;
 
   notices() {
     const { info } = this;
     const waiting = waitingIn(info);
-    const oldest = info.oldest_waiting_ms == null ? "" : ` The oldest has waited ${duration(info.oldest_waiting_ms)}.`;
-    if (info.paused) return html`<div class="notice">${icon("pause")}<div><b class="bold">This queue is paused.</b> ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}; no worker of any program starts one.</div></div>`;
-    if (info.workers === 0 && waiting) return html`<div class="notice">${icon("warn")}<div><b class="bold">No worker takes jobs from this queue.</b>${oldest} Workers of the PyPI package are not seen.<div>${command("jobwire worker module:app")}</div></div></div>`;
-    if (info.stalled) return html`<div class="notice">${icon("warn")}<div><b class="bold">${plural(info.stalled, "active job")} without a lock.</b> The worker has died or is blocked; the next stalled check of a worker requeues ${info.stalled === 1 ? "it" : "them"}.</div></div>`;
+    const oldest =
+      info.oldest_waiting_ms == null
+        ? ""
+        : ` The oldest has waited ${duration(info.oldest_waiting_ms)}.`;
+    if (info.paused)
+      return html`<div class="notice">${icon("pause")}<div><b class="bold">This queue is paused.</b> ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}; no worker of any program starts one.</div></div>`;
+    if (info.workers === 0 && waiting)
+      return html`<div class="notice">${icon("warn")}<div><b class="bold">No worker takes jobs from this queue.</b>${oldest} Workers of the PyPI package are not seen.<div>${command("jobwire worker module:app")}</div></div></div>`;
+    if (info.stalled)
+      return html`<div class="notice">${icon("warn")}<div><b class="bold">${plural(info.stalled, "active job")} without a lock.</b> The worker has died or is blocked; the next stalled check of a worker requeues ${info.stalled === 1 ? "it" : "them"}.</div></div>`;
     return nothing;
   }
 
   view() {
-    if (this.gone) return empty(this.gone.status === 404 ? "No such queue." : "This is not a valid queue name.", "A queue exists from its first job on. Another tenant's queue is not shown.", html`<a class="btn" href=${queueLink()}>All queues</a>`);
+    if (this.gone)
+      return empty(
+        this.gone.status === 404 ? "No such queue." : "This is not a valid queue name.",
+        "A queue exists from its first job on. Another tenant's queue is not shown.",
+        html`<a class="btn" href=${queueLink()}>All queues</a>`,
+      );
     if (!this.info) return nothing;
-    const pause = this.info.paused ? html`<button class="btn primary" @click=${this.resume}>Resume queue</button>` : html`<button class="btn" @click=${this.pause}>${icon("pause")}Pause queue</button>`;
+    const pause = this.info.paused
+      ? html`<button class="btn primary" @click=${this.resume}>Resume queue</button>`
+      : html`<button class="btn" @click=${this.pause}>${icon("pause")}Pause queue</button>`;
     return html`<div class="bar">${filterField(this, "Filter by name or id", "Job name or id")}
         ${wireSwitch(WIRE)}<span class="grow"></span>${may("admin") ? pause : nothing}</div>
       ${this.notices()}${this.states()}${refusalView(this.refusal)}

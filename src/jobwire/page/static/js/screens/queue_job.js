@@ -7,7 +7,22 @@ import { part, styled } from "../parts.js";
 import { pollNow } from "../poll.js";
 import { JobScreen, eventData, sizeOf } from "../jobview.js";
 import { QueueJobFollower, asJob, asLife } from "../queue_events.js";
-import { ENDED, STATES, WIRE, childrenIn, getQueueJob, isFlow, jobPath, ofKey, percentIn, queueJobLink, queueLink, queuePath, shapeOf, stateView } from "../queues.js";
+import {
+  ENDED,
+  STATES,
+  WIRE,
+  childrenIn,
+  getQueueJob,
+  isFlow,
+  jobPath,
+  ofKey,
+  percentIn,
+  queueJobLink,
+  queueLink,
+  queuePath,
+  shapeOf,
+  stateView,
+} from "../queues.js";
 
 const EVENT_SHAPES = { added: "waiting", stalled: "failed", removed: "canceled" }; // besides the states
 const POLL_MS = 50; // events that come together are one reason to read the job
@@ -26,7 +41,8 @@ function eventName({ type }) {
 function dataView(event) {
   const { data, message } = event.data;
   const percent = data === 0 ? 0 : percentIn(data);
-  if (event.type === "progress" && percent !== null) return html`${percent} % <span class="soft">${typeof message === "string" ? message : ""}</span>`;
+  if (event.type === "progress" && percent !== null)
+    return html`${percent} % <span class="soft">${typeof message === "string" ? message : ""}</span>`;
   if (typeof event.data !== "object") return eventData(event);
   const { timestamp, ...fields } = event.exact;
   return eventData({ data: fields });
@@ -49,7 +65,8 @@ class QueueJob extends JobScreen {
     this.changed(route);
   }
 
-  title = () => html`<a href=${queueLink(this.queue)}>${this.queue}</a><span class="sep">/</span>${this.job ? this.job.name || "no name" : shortId(this.id)}`;
+  title = () =>
+    html`<a href=${queueLink(this.queue)}>${this.queue}</a><span class="sep">/</span>${this.job ? this.job.name || "no name" : shortId(this.id)}`;
   get label() {
     return this.job && `${this.job.name} ${shortId(this.id)}`;
   }
@@ -103,7 +120,8 @@ class QueueJob extends JobScreen {
       this.stale = true;
       clearTimeout(this.timer);
       this.timer = setTimeout(pollNow, POLL_MS);
-    } else if (event.type === "progress" && job?.state === "active") this.job = { ...job, progress: event.data.data };
+    } else if (event.type === "progress" && job?.state === "active")
+      this.job = { ...job, progress: event.data.data };
   }
 
   close() {
@@ -133,17 +151,24 @@ class QueueJob extends JobScreen {
 
   head() {
     const { job } = this;
-    const message = this.events.findLast((event) => event.type === "progress")?.data.message ?? job.progress?.message;
+    const message =
+      this.events.findLast((event) => event.type === "progress")?.data.message ??
+      job.progress?.message;
     const most = job.opts.attempts;
     const parent = job.parent_key ? ofKey(job.parent_key) : null;
     return this.headOf({
       title: job.name || "no name",
       word: stateView(job.state),
-      attempts: job.attempts_made > 1 || most > 1 ? `attempt ${Math.max(1, job.attempts_made + (job.state === "active" ? 1 : 0))}${most > 1 ? ` of ${most}` : ""}` : "",
+      attempts:
+        job.attempts_made > 1 || most > 1
+          ? `attempt ${Math.max(1, job.attempts_made + (job.state === "active" ? 1 : 0))}${most > 1 ? ` of ${most}` : ""}`
+          : "",
       percent: job.state === "active" ? percentIn(job.progress) : null,
       message: typeof message === "string" ? message : "",
       id: job.id,
-      more: parent ? html`<span>child of <a class="link" href=${queueJobLink(parent.queue, parent.id)}>${shortId(parent.id)}</a>${parent.queue === this.queue ? "" : ` in ${parent.queue}`}</span>` : nothing,
+      more: parent
+        ? html`<span>child of <a class="link" href=${queueJobLink(parent.queue, parent.id)}>${shortId(parent.id)}</a>${parent.queue === this.queue ? "" : ` in ${parent.queue}`}</span>`
+        : nothing,
     });
   }
 
@@ -152,15 +177,32 @@ class QueueJob extends JobScreen {
     const backoff = job.opts.backoff;
     return [
       ["System", html`queues <span class="muted">${WIRE}</span>`],
-      ["Queue", html`<a class="link" href=${queueLink(this.queue)}>${this.queue}</a>${this.queueInfo?.paused ? html` <span class="warn">paused</span>` : nothing}`],
+      [
+        "Queue",
+        html`<a class="link" href=${queueLink(this.queue)}>${this.queue}</a>${this.queueInfo?.paused ? html` <span class="warn">paused</span>` : nothing}`,
+      ],
       job.processed_by && [this.ended ? "Last worker" : "Worker", shortWorker(job.processed_by)],
-      ["Added", html`${time(job.timestamp, { day: true })} ${zone.name}<br /><span class="muted">${timeAgo(job.timestamp)}</span>`],
-      due_ts && ["Due", html`${time(due_ts, { day: true })} ${zone.name}<br /><span class="muted">${due_ts > now() ? `in ${age(due_ts - now())}` : "now"}</span>`],
+      [
+        "Added",
+        html`${time(job.timestamp, { day: true })} ${zone.name}<br /><span class="muted">${timeAgo(job.timestamp)}</span>`,
+      ],
+      due_ts && [
+        "Due",
+        html`${time(due_ts, { day: true })} ${zone.name}<br /><span class="muted">${due_ts > now() ? `in ${age(due_ts - now())}` : "now"}</span>`,
+      ],
       ["Attempts", `${job.attempts_made}${job.opts.attempts ? ` of ${job.opts.attempts}` : ""}`],
-      backoff && ["Backoff", typeof backoff === "object" ? `${backoff.type ?? ""} ${duration(backoff.delay)}` : duration(backoff)],
+      backoff && [
+        "Backoff",
+        typeof backoff === "object"
+          ? `${backoff.type ?? ""} ${duration(backoff.delay)}`
+          : duration(backoff),
+      ],
       job.priority && ["Priority", count(job.priority)],
       job.stalled && ["Stalled", plural(job.stalled, "time")],
-      job.scheduler && ["Scheduler", html`<a class="link" href=${queueLink(this.queue)}>${job.scheduler}</a>`],
+      job.scheduler && [
+        "Scheduler",
+        html`<a class="link" href=${queueLink(this.queue)}>${job.scheduler}</a>`,
+      ],
       job.deduplication_id && ["Deduplication", html`<code>${job.deduplication_id}</code>`],
     ];
   }
@@ -173,23 +215,35 @@ class QueueJob extends JobScreen {
       ["data", "Data", sizeOf(job.data)],
       ["result", job.failed_reason && job.state !== "completed" ? "Error" : "Result"],
       ["logs", "Logs", count(logs?.total ?? this.lines ?? "")],
-      (isFlow(tree) || this.tab === "flow") && ["flow", "Flow", n ? plural(n, "child", "children") : ""],
+      (isFlow(tree) || this.tab === "flow") && [
+        "flow",
+        "Flow",
+        n ? plural(n, "child", "children") : "",
+      ],
       ["wire", "Wire", wire ? plural(wire.keys.length, "key") : ""],
     ];
   }
 
   tabView() {
     if (this.tab === "data") return this.jsonView(this.job.data);
-    if (this.tab === "result") return this.job.state !== "completed" && !this.job.failed_reason ? this.noResult(this.shape()) : resultPart(({ resultView }) => resultView(this));
+    if (this.tab === "result")
+      return this.job.state !== "completed" && !this.job.failed_reason
+        ? this.noResult(this.shape())
+        : resultPart(({ resultView }) => resultView(this));
     if (this.tab === "logs") return logsPart(({ logsView }) => logsView(this.logs, this.turn));
     if (this.tab !== "flow") return this.eventsTab();
-    if (!isFlow(this.tree)) return empty("This job is in no flow.", "A flow is a job that waits for its children.");
+    if (!isFlow(this.tree))
+      return empty("This job is in no flow.", "A flow is a job that waits for its children.");
     return html`<div class="gap">${flowPart(({ treeView }) => treeView(this.tree, this.queue, this.id))}</div>`;
   }
 
   eventsTab() {
     const rows = this.shown ?? this.events;
-    if (!rows.length && this.ended) return empty("No events any more.", "A queue keeps about its last 10 000 events; those of this job are trimmed.");
+    if (!rows.length && this.ended)
+      return empty(
+        "No events any more.",
+        "A queue keeps about its last 10 000 events; those of this job are trimmed.",
+      );
     return this.eventsView(rows, {
       first: rows[0]?.ts ?? this.job.timestamp,
       name: eventName,
@@ -210,9 +264,13 @@ class QueueJob extends JobScreen {
   notices() {
     const { problem } = this.job;
     return html`${problem ? html`<div class="notice bad">${icon("warn")}<div><b class="bold">No worker can run this job.</b> ${problem}.</div></div>` : nothing}
-      ${!this.noWorker ? nothing : this.queueInfo.paused
-        ? html`<div class="notice">${icon("pause")}<div><b class="bold">The queue is paused.</b> No worker starts this job.</div></div>`
-        : html`<div class="notice">${icon("warn")}<div><b class="bold">No worker takes jobs from ${this.queue}.</b> Start one:<div>${command("jobwire worker module:app")}</div></div></div>`}`;
+      ${
+        !this.noWorker
+          ? nothing
+          : this.queueInfo.paused
+            ? html`<div class="notice">${icon("pause")}<div><b class="bold">The queue is paused.</b> No worker starts this job.</div></div>`
+            : html`<div class="notice">${icon("warn")}<div><b class="bold">No worker takes jobs from ${this.queue}.</b> Start one:<div>${command("jobwire worker module:app")}</div></div></div>`
+      }`;
   }
 }
 

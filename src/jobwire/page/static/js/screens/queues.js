@@ -1,5 +1,15 @@
 // Queues: all queues that the reader may see, who takes their jobs, pause and resume.
-import { html, nothing, health, number, command, empty, openRow, refusalView, time } from "../ui.js";
+import {
+  html,
+  nothing,
+  health,
+  number,
+  command,
+  empty,
+  openRow,
+  refusalView,
+  time,
+} from "../ui.js";
 import { repeat } from "../../vendor/lit-html/directives/repeat.js";
 import { app, may, serves } from "../store.js";
 import { get, post } from "../api.js";
@@ -18,7 +28,8 @@ const MANY = 100; // queues: they are read less often
 // The health of a queue, as takenBy shows that of a system.
 function healthOf(queue) {
   const row = { ...queue, waiting: waitingIn(queue), running: queue.counts.active };
-  if (queue.workers == null && !queue.paused) return health("waiting", row.waiting ? "Unknown" : "Quiet");
+  if (queue.workers == null && !queue.paused)
+    return health("waiting", row.waiting ? "Unknown" : "Quiet");
   return health(...takenBy(row));
 }
 
@@ -44,7 +55,9 @@ class Queues {
     if (!this.queues || this.queues.length <= MANY || rare || this.stale) {
       this.stale = false;
       if (serves("jobs")) await (this.own ??= (await loadOwn()).open(this)).poll();
-      this.queues = serves("queues") ? (await get("/v1/queues")).queues.sort((a, b) => a.name.localeCompare(b.name)) : [];
+      this.queues = serves("queues")
+        ? (await get("/v1/queues")).queues.sort((a, b) => a.name.localeCompare(b.name))
+        : [];
     }
     if (!this.q || (this.found && !rare)) return;
     const { q } = this;
@@ -77,7 +90,8 @@ class Queues {
 
   row(queue) {
     const { counts } = queue;
-    const cell = (label, state) => html`<td class="right" data-label=${label}><a class="plain ${counts[state] && state === "failed" ? "failed bold" : ""}" href=${queueLink(queue.name, { state })}>${number(counts[state])}</a></td>`;
+    const cell = (label, state) =>
+      html`<td class="right" data-label=${label}><a class="plain ${counts[state] && state === "failed" ? "failed bold" : ""}" href=${queueLink(queue.name, { state })}>${number(counts[state])}</a></td>`;
     const late = !queue.paused && queue.workers === 0 && waitingIn(queue);
     return html`<tr @click=${openRow}>
       <td class="cut task"><a class="bold" href=${queueLink(queue.name)}>${queue.name}</a></td>
@@ -94,7 +108,11 @@ class Queues {
 
   table(queues) {
     return html`<table class="hit systems queues"><thead><tr><th>Queue</th><th>Health</th><th class="right">Waiting</th><th class="right">Oldest</th><th class="right">Active</th><th class="right">Delayed</th><th class="right low">For children</th><th class="right">Completed</th><th class="right">Failed</th><th class="right low">Workers</th>${may("admin") ? html`<th><span class="vh">Act</span></th>` : nothing}</tr></thead>
-      <tbody>${repeat(queues.slice(0, MOST), (queue) => queue.name, (queue) => this.row(queue))}</tbody></table>
+      <tbody>${repeat(
+        queues.slice(0, MOST),
+        (queue) => queue.name,
+        (queue) => this.row(queue),
+      )}</tbody></table>
       <div class="scan">${queues.length > MOST ? html`The first ${MOST} of ${plural(queues.length, "queue")}. Filter by a part of the name.` : `${plural(queues.length, "queue")}, that is all.`}</div>`;
   }
 
@@ -102,16 +120,32 @@ class Queues {
     if (!this.q || !this.found?.length) return nothing;
     return html`<section><header><h2>Jobs</h2><span class="muted small">with “${this.q}” in their name or id</span></header>
       <table class="hit jobs"><thead><tr><th>State</th><th>Name</th><th>Id</th><th>Queue</th><th class="right">Added</th></tr></thead><tbody>
-      ${this.found.slice(0, 50).map((each) => html`<tr @click=${openRow}><td>${stateView(each.status)}</td>
+      ${this.found.slice(0, 50).map(
+        (each) =>
+          html`<tr @click=${openRow}><td>${stateView(each.status)}</td>
         <td class="bold task cut"><a href=${queueJobLink(each.name, each.id)}>${each.task || "no name"}</a></td><td class="id"><code>${each.id}</code></td>
-        <td class="muted hide">${each.name}</td><td class="right at">${time(each.created_ts, { day: true })}</td></tr>`)}</tbody></table></section>`;
+        <td class="muted hide">${each.name}</td><td class="right at">${time(each.created_ts, { day: true })}</td></tr>`,
+      )}</tbody></table></section>`;
   }
 
   submit = () => addSheet({ queue: this.queues?.[0]?.name ?? "" });
 
   nothing() {
-    if (this.q) return this.found?.length ? nothing : empty(`No queue with “${this.q}” in its name.`, `Looked at ${plural(this.queues.length, "queue")}, and for jobs with this name or id.`, html`<a class="btn" href=${queueLink()}>Clear filter</a>`);
-    return empty("No queue yet.", app.me?.read_only ? "Queues appear here when a program adds a job to one." : "A queue begins with its first job. From a terminal:", app.me?.read_only ? nothing : command(`jobwire queue add mail send '{"to": "you"}'`));
+    if (this.q)
+      return this.found?.length
+        ? nothing
+        : empty(
+            `No queue with “${this.q}” in its name.`,
+            `Looked at ${plural(this.queues.length, "queue")}, and for jobs with this name or id.`,
+            html`<a class="btn" href=${queueLink()}>Clear filter</a>`,
+          );
+    return empty(
+      "No queue yet.",
+      app.me?.read_only
+        ? "Queues appear here when a program adds a job to one."
+        : "A queue begins with its first job. From a terminal:",
+      app.me?.read_only ? nothing : command(`jobwire queue add mail send '{"to": "you"}'`),
+    );
   }
 
   view() {

@@ -1,4 +1,4 @@
-"""The operations that change a job of a BullMQ queue from outside its worker."""
+"""The operations that change a BullMQ queue, or a job of it from outside its worker."""
 
 from typing import Annotated, Any, Final
 
@@ -17,7 +17,7 @@ from jobwire.api.queue_jobs import (
     JobChanged,
     Ms,
 )
-from jobwire.api.queues import BAD_JOB
+from jobwire.api.queues import BAD_JOB, ON_QUEUES, QUEUE
 
 MAX_PROGRESS: Final = 16 * 1024
 """Bytes of a request that sets a progress: each is an event too, and a queue keeps thousands."""
@@ -66,7 +66,71 @@ class ClearLogsQuery(Struct, frozen=True):
     keep: Annotated[int, Meta(ge=0, le=1_000_000, description="how many of the newest stay")] = 0
 
 
+class ConcurrencyRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The concurrency of all workers together."""
+
+    concurrency: Annotated[int | None, Meta(description="null: no limit")]
+
+
+class RateLimitRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The rate limit of all workers together."""
+
+    max: Annotated[int | None, Meta(description="jobs in `duration`; null: no limit")]
+    duration: Ms = 0
+
+
+class HoldRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """How long workers start nothing."""
+
+    for_ms: Annotated[int, Meta(description="0 ends it")]
+
+
+class DeduplicationQuery(Struct, frozen=True):
+    """Which deduplication id."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=255, examples=["order-17"])]
+
+
+class TrimRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which events stay."""
+
+    keep: Annotated[int, Meta(description="about so many of the newest; 0: none")]
+
+
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class SharedLimits(Struct, frozen=True):
+    """The limits of all workers together; null: no limit."""
+
+    concurrency: int | None
+    rate_limit: Annotated[dict[str, int] | None, Meta(description="`max` jobs in `duration` ms")]
+
+
+class Held(Struct, frozen=True):
+    """How long workers start nothing."""
+
+    for_ms: int
+
+
+class DeduplicationOwner(Struct, frozen=True):
+    """The job that owns a deduplication id; null: none."""
+
+    id: str
+    job_id: str | None
+
+
+class DeduplicationFreed(Struct, frozen=True):
+    """Whether the id was owned."""
+
+    id: str
+    freed: bool
+
+
+class EventsTrimmed(Struct, frozen=True):
+    """How many events were deleted."""
+
+    count: int
 
 
 class LogAdded(Struct, frozen=True):
@@ -175,4 +239,80 @@ REMOVE_CHILDREN: Final = Operation(
     answer=JobChanged,
     example=_WAITING,
     problems=ON_CHANGES,
+)
+
+_LIMITS: Final[dict[str, Any]] = {
+    "concurrency": 10,
+    "rate_limit": {"max": 100, "duration": 60000},
+}
+
+CONCURRENCY: Final = Operation(
+    "PUT",
+    QUEUE + "/concurrency",
+    "admin",
+    "Set or remove how many jobs of a queue all workers together run at a time",
+    tag="queues",
+    body=ConcurrencyRequest,
+    body_example={"concurrency": 10},
+    answer=SharedLimits,
+    example=_LIMITS,
+    problems=(*ON_QUEUES, BAD_JOB),
+)
+RATE_LIMIT: Final = Operation(
+    "PUT",
+    QUEUE + "/rate-limit",
+    "admin",
+    "Set or remove how many jobs of a queue all workers together start in a time",
+    tag="queues",
+    body=RateLimitRequest,
+    body_example={"max": 100, "duration": 60000},
+    answer=SharedLimits,
+    example=_LIMITS,
+    problems=(*ON_QUEUES, BAD_JOB),
+)
+HOLD: Final = Operation(
+    "POST",
+    QUEUE + "/rate-limit",
+    "admin",
+    "Let workers that have a rate limit start nothing for a while",
+    tag="queues",
+    body=HoldRequest,
+    body_example={"for_ms": 60000},
+    answer=Held,
+    example={"for_ms": 60000},
+    problems=(*ON_QUEUES, BAD_JOB),
+)
+DEDUPLICATION: Final = Operation(
+    "GET",
+    QUEUE + "/deduplication",
+    "read",
+    "The job that owns a deduplication id",
+    tag="queues",
+    query=DeduplicationQuery,
+    answer=DeduplicationOwner,
+    example={"id": "order-17", "job_id": "17"},
+    problems=ON_QUEUES,
+)
+FREE_DEDUPLICATION: Final = Operation(
+    "DELETE",
+    QUEUE + "/deduplication",
+    "submit",
+    "Let the next job of a deduplication id be added",
+    tag="queues",
+    query=DeduplicationQuery,
+    answer=DeduplicationFreed,
+    example={"id": "order-17", "freed": True},
+    problems=ON_QUEUES,
+)
+TRIM_EVENTS: Final = Operation(
+    "POST",
+    QUEUE + "/events/trim",
+    "admin",
+    "Delete the oldest events of a queue",
+    tag="queues",
+    body=TrimRequest,
+    body_example={"keep": 1000},
+    answer=EventsTrimmed,
+    example={"count": 9000},
+    problems=(*ON_QUEUES, BAD_JOB),
 )

@@ -1,16 +1,18 @@
-"""The verbs of `jobwire queue` that change jobs of BullMQ queues from outside their workers."""
+"""The verbs of `jobwire queue` that change BullMQ queues, and jobs from outside their workers."""
 
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from jobwire.cli import options, output, sanitize
+from jobwire.cli.exits import CliExit, Exit
 from jobwire.cli.program import with_queue
 from jobwire.cli.queue_bullmq import json_argument
 
 if TYPE_CHECKING:
     from jobwire.api.queue_jobs import JobChanged
 
+_DIGITS: Final = 12
 _job_id = click.argument("job_id", metavar="ID")
 
 
@@ -103,7 +105,75 @@ def remove_children(queue: str, job_id: str) -> None:
     _show(with_queue(queue, lambda opened: opened.remove_pending_children(job_id)))
 
 
+def _limit(value: str, what: str) -> int | None:
+    if value == "none":
+        return None
+    if not (value.isascii() and value.isdigit()) or len(value) > _DIGITS:
+        raise CliExit(f"{what} is a number, or none", Exit.USAGE)
+    return int(value)
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("most", metavar="NUMBER|none")
+@options.common
+def set_concurrency(queue: str, most: str) -> None:
+    """Set how many jobs of a BullMQ queue all workers together run at a time."""
+    number = _limit(most, "the concurrency")
+    with_queue(queue, lambda opened: opened.set_concurrency(number))
+    changed = {"queue": queue, "concurrency": number}
+    output.result(changed, f"{sanitize.line(queue)}: concurrency {number or 'not limited'}")
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("most", metavar="NUMBER|none")
+@click.argument("per_ms", metavar="[MS]", type=click.IntRange(1), required=False)
+@options.common
+def set_rate_limit(queue: str, most: str, per_ms: int | None) -> None:
+    """Set how many jobs of a BullMQ queue all workers together start in so many milliseconds."""
+    number = _limit(most, "the rate limit")
+    if (number is None) != (per_ms is None):
+        raise CliExit("set-rate-limit: give a number and milliseconds, or none", Exit.USAGE)
+    with_queue(queue, lambda opened: opened.set_rate_limit(number, per_ms or 0))
+    limit = "not limited" if number is None else f"{number} jobs in {per_ms} ms"
+    changed = {"queue": queue, "max": number, "duration": per_ms}
+    output.result(changed, f"{sanitize.line(queue)}: {limit}")
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("for_ms", metavar="MS", type=click.IntRange(0))
+@options.common
+def rate_limit(queue: str, for_ms: int) -> None:
+    """Let workers of a BullMQ queue that have a rate limit start nothing for a while."""
+    with_queue(queue, lambda opened: opened.rate_limit(for_ms))
+    output.result({"queue": queue, "for_ms": for_ms}, f"{sanitize.line(queue)}: for {for_ms} ms")
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("dedup_id", metavar="ID")
+@options.common
+def free_deduplication(queue: str, dedup_id: str) -> None:
+    """Let the next job of a deduplication id of a BullMQ queue be added."""
+    freed = with_queue(queue, lambda opened: opened.free_deduplication(dedup_id))
+    text = "free" if freed else "was not owned"
+    output.result({"id": dedup_id, "freed": freed}, f"{sanitize.line(dedup_id)}: {text}")
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("keep", type=click.IntRange(0))
+@options.common
+def trim_events(queue: str, keep: int) -> None:
+    """Delete the oldest events of a BullMQ queue, except about KEEP."""
+    count = with_queue(queue, lambda opened: opened.trim_events(keep))
+    output.result({"queue": queue, "count": count}, f"{sanitize.line(queue)}: {count} deleted")
+
+
 COMMANDS: Final = (
     *(change_priority, change_delay, update_data, update_progress, add_log, clear_logs),
-    *(detach, remove_children),
+    *(detach, remove_children, set_concurrency, set_rate_limit, rate_limit),
+    *(free_deduplication, trim_events),
 )

@@ -155,6 +155,36 @@ class Queue:
         body = queues.ObliterateRequest(force=force)
         return (self._client.call(queues.OBLITERATE, self.name, body=body)).count
 
+    def set_concurrency(self, most: int | None) -> None:
+        """Set how many jobs all workers together run at a time; None: any number."""
+        body = queue_changes.ConcurrencyRequest(most)
+        self._client.call(queue_changes.CONCURRENCY, self.name, body=body)
+
+    def set_rate_limit(self, max_jobs: int | None, per_ms: int = 0) -> None:
+        """Set how many jobs all workers together start in `per_ms`; None: any number."""
+        body = queue_changes.RateLimitRequest(max_jobs, per_ms)
+        self._client.call(queue_changes.RATE_LIMIT, self.name, body=body)
+
+    def rate_limit(self, for_ms: int) -> None:
+        """Let workers that have a rate limit start nothing for a while; 0 ends it."""
+        body = queue_changes.HoldRequest(for_ms)
+        self._client.call(queue_changes.HOLD, self.name, body=body)
+
+    def deduplication_owner(self, dedup_id: str) -> str | None:
+        """Return the job that owns a deduplication id."""
+        owner = self._client.call(queue_changes.DEDUPLICATION, self.name, id=dedup_id)
+        return owner.job_id
+
+    def free_deduplication(self, dedup_id: str) -> bool:
+        """Let the next job of a deduplication id be added; returns whether the id was owned."""
+        operation = queue_changes.FREE_DEDUPLICATION
+        return (self._client.call(operation, self.name, id=dedup_id)).freed
+
+    def trim_events(self, keep: int) -> int:
+        """Drop the oldest events, except about the newest `keep`; how many."""
+        body = queue_changes.TrimRequest(keep)
+        return (self._client.call(queue_changes.TRIM_EVENTS, self.name, body=body)).count
+
     def add_flow(self, flow: Mapping[str, object]) -> FlowIds:
         """Add a tree of jobs, all or none: `{"name", "queueName", "data", "opts", "children"}` as
         in BullMQ. A job without `queueName` is of its parent's queue."""

@@ -153,6 +153,7 @@ def test_b26_changes_are_for_the_tenant_and_within_its_bytes(valkey: LocalValkey
     keys = (
         *(key("acme", "submit", "read", tenant="acme"), key("reader", "read", tenant="acme")),
         *(key("other", "submit", tenant="globex"), key("boss", "admin", tenant="acme")),
+        key("stranger", "admin", tenant="globex"),
     )
     queues = QueuesSettings(tenants=("mail=acme",))
     limits = StreamsSettings(tenant_max_bytes=100_000)
@@ -166,6 +167,11 @@ def test_b26_changes_are_for_the_tenant_and_within_its_bytes(valkey: LocalValkey
         for method, path, body, _, _ in JOB_VERBS.values():
             assert send("reader", method, f"mail/jobs/{path}", body).status_code == 403
             assert send("other", method, f"mail/jobs/{path}", body).status_code == 404
+        for verb, (method, path, body, _, _) in QUEUE_VERBS.items():
+            assert send("reader", method, f"mail/{path}", body).status_code == 403
+            allowed = send("acme", method, f"mail/{path}", body).status_code
+            assert allowed == (200 if verb == "deduplication" else 403), verb
+            assert send("stranger", method, f"mail/{path}", body).status_code == 404
         large = {"data": "x" * 60_000}
         for _ in range(3):
             assert send("acme", "PUT", "mail/jobs/j/data", large).is_success, "it is replaced"
@@ -180,6 +186,99 @@ def test_b26_changes_are_for_the_tenant_and_within_its_bytes(valkey: LocalValkey
         assert send("boss", "POST", "mail/jobs", {"name": "a", "opts": child}).is_success
         problem(send("acme", "POST", "mail/jobs/c/detach"), 404, "queue_not_found")
         assert send("boss", "POST", "mail/jobs/c/detach").is_success
+
+
+def meta(*names: str) -> Found:
+    return lambda raw: [raw.fields(f"{KEY}meta").get(name) for name in names]
+
+
+def reply(command: str, name: str) -> Found:
+    return lambda raw: raw.call(command, f"{KEY}{name}")
+
+
+LIMITER = ("max", "duration")
+QUEUE_VERBS: dict[str, tuple[str, str, Any, Found, object]] = {
+    "concurrency": ("PUT", "concurrency", {"concurrency": 3}, meta("concurrency"), ["3"]),
+    "rate limit": (
+        "PUT",
+        "rate-limit",
+        {"max": 5, "duration": 1000},
+        meta(*LIMITER),
+        ["5", "1000"],
+    ),
+    "for a while": (
+        *("POST", "rate-limit", {"for_ms": 60_000}),
+        *(reply("EXISTS", "limiter"), 1),
+    ),
+    "deduplication": (
+        *("DELETE", "deduplication?id=x/y", None),
+        *(reply("EXISTS", "de:x/y"), 0),
+    ),
+    "events": (
+        *("POST", "events/trim", {"keep": 0}),
+        *(reply("XLEN", "events"), 0),
+    ),
+}
+
+
+@clause("B-26")
+@pytest.mark.parametrize("verb", QUEUE_VERBS)
+def test_b26_a_queue_is_changed_over_http(served: ServedQueues, plain: Plain, verb: str) -> None:
+    method, path, body, found, expected = QUEUE_VERBS[verb]
+    api, raw = served.client, Raw(plain)
+    owner = served.add(QUEUE, deduplication={"id": "x/y"})
+    shown = api.get(f"/v1/queues/{QUEUE}/deduplication", params={"id": "x/y"}).json()
+    assert shown == {"id": "x/y", "job_id": owner}
+    assert found(raw) != expected
+    answer = api.request(method, f"/v1/queues/{QUEUE}/{path}", json=body)
+    assert answer.status_code == 200, answer.text
+    assert found(raw) == expected
+    problem(api.request(method, f"/v1/queues/nope/{path}", json=body), 404, "queue_not_found")
+    assert raw.find("bull:nope:*") == []
+
+
+@clause("B-26")
+def test_b26_limits_of_a_queue_are_removed(served: ServedQueues, plain: Plain) -> None:
+    api, path = served.client, f"/v1/queues/{QUEUE}"
+    limit = {"max": 5, "duration": 1000}
+    limits = api.put(f"{path}/concurrency", json={"concurrency": 3}).json()
+    assert limits == {"concurrency": 3, "rate_limit": None}
+    limits = api.put(f"{path}/rate-limit", json=limit).json()
+    assert limits == {"concurrency": 3, "rate_limit": limit}
+    assert api.get(path).json()["rate_limit"] == limit
+    for body in ({"concurrency": 0}, {"concurrency": -1}):
+        problem(api.put(f"{path}/concurrency", json=body), 422, "bad_job")
+    for bad in ({"max": 5}, {"max": 0, "duration": 1}, {"max": 1, "duration": -1}):
+        problem(api.put(f"{path}/rate-limit", json=bad), 422, "bad_job")
+    problem(api.post(f"{path}/events/trim", json={"keep": -1}), 422, "bad_job")
+    problem(api.get(f"{path}/deduplication", params={"id": "x" * 300}), 422, "invalid_request")
+    assert api.put(f"{path}/concurrency", json={"concurrency": None}).is_success
+    limits = api.put(f"{path}/rate-limit", json={"max": None}).json()
+    assert limits == {"concurrency": None, "rate_limit": None}
+    assert meta("concurrency", *LIMITER)(Raw(plain)) == [None] * 3
+
+
+@clause("B-26")
+def test_b26_the_client_changes_a_queue(served: ServedQueues, plain: Plain) -> None:
+    raw = Raw(plain)
+    owner = served.add(QUEUE, deduplication={"id": "x"})
+    with Client(served.url) as client:
+        queue = client.queue(QUEUE)
+        queue.set_concurrency(3)
+        queue.set_rate_limit(5, 1000)
+        assert meta("concurrency", *LIMITER)(raw) == ["3", "5", "1000"]
+        queue.set_concurrency(None)
+        queue.set_rate_limit(None)
+        assert meta("concurrency", *LIMITER)(raw) == [None] * 3
+        queue.rate_limit(60_000)
+        assert raw.call("EXISTS", f"{KEY}limiter") == 1
+        queue.rate_limit(0)
+        assert raw.call("EXISTS", f"{KEY}limiter") == 0
+        assert queue.deduplication_owner("x") == owner
+        assert queue.free_deduplication("x") is True
+        assert queue.free_deduplication("x") is False
+        assert queue.deduplication_owner("x") is None
+        assert queue.trim_events(0) > 0
 
 
 @clause("B-26")
@@ -214,6 +313,13 @@ COMMANDS: dict[tuple[str, ...], tuple[Found, object]] = {
     ("clear-logs", QUEUE, "j", "--keep", "1"): (lines, ["more"]),
     ("detach", QUEUE, "c"): (of_flow, (True, False, False)),
     ("remove-children", QUEUE, "root"): (of_flow, (True, False, False)),
+    ("set-concurrency", QUEUE, "3"): (meta("concurrency"), ["3"]),
+    ("set-concurrency", QUEUE, "none"): (meta("concurrency"), [None]),
+    ("set-rate-limit", QUEUE, "5", "1000"): (meta(*LIMITER), ["5", "1000"]),
+    ("set-rate-limit", QUEUE, "none"): (meta(*LIMITER), [None, None]),
+    ("rate-limit", QUEUE, "60000"): (reply("EXISTS", "limiter"), 1),
+    ("free-deduplication", QUEUE, "x"): (reply("EXISTS", "de:x"), 0),
+    ("trim-events", QUEUE, "0"): (reply("XLEN", "events"), 0),
 }
 
 
@@ -221,10 +327,12 @@ COMMANDS: dict[tuple[str, ...], tuple[Found, object]] = {
 def test_b26_commands_change_jobs_and_queues(
     served: ServedQueues, plain: Plain, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert served.client.is_closed is False
+    served.add(QUEUE, deduplication={"id": "x"})
     for arguments, (found, expected) in COMMANDS.items():
         assert main(["queue", *arguments]) == 0, (arguments, capsys.readouterr().err)
         assert isinstance(json.loads(capsys.readouterr().out), dict)
         assert found(Raw(plain)) == expected, arguments
     assert main(["queue", "change-delay", QUEUE, "nope", "1"]) == 4
     assert main(["queue", "update-data", QUEUE, "j", "{"]) == 2
+    assert main(["queue", "set-concurrency", QUEUE, "many"]) == 2
+    assert main(["queue", "set-rate-limit", QUEUE, "5"]) == 2

@@ -3,7 +3,8 @@
 queues.py      GET /v1/queues, GET /v1/queues/{queue},
                POST …/pause|resume|drain|clean|obliterate|retry|promote
 jobs.py        …/jobs, …/jobs/{id}, …/logs, …/retry|promote|cancel, …/summaries
-changes.py     …/jobs/{id}/priority|delay|data|progress|logs|detach|children
+changes.py     …/jobs/{id}/priority|delay|data|progress|logs|detach|children,
+               …/concurrency|rate-limit|deduplication, …/events/trim
 flows.py       …/flows, …/jobs/{id}/flow
 schedulers.py  …/schedulers, …/schedulers/{id}
 events.py      …/events, …/jobs/{id}/events

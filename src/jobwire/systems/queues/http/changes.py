@@ -1,5 +1,5 @@
-"""Changes of a queue's jobs from outside their workers: priority, delay, data, progress, log and
-relations (B-26)."""
+"""Changes of a queue's jobs from outside their workers, and of the queue's limits, deduplication
+and events (B-26)."""
 
 from collections.abc import Sequence
 
@@ -10,6 +10,7 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route
 from jobwire.systems.queues.admin import QueueAdmin
 from jobwire.systems.queues.checks import job_of_key
+from jobwire.systems.queues.codec import readable
 from jobwire.systems.queues.contract import Refusal
 from jobwire.systems.queues.http import problems
 from jobwire.systems.queues.http.access import QueueAccess
@@ -38,6 +39,12 @@ class QueueChangeRoutes:
             queue_route(api.CLEAR_LOGS, self.clear_logs),
             queue_route(api.DETACH, self.detach),
             queue_route(api.REMOVE_CHILDREN, self.remove_children),
+            queue_route(api.CONCURRENCY, self.set_concurrency),
+            queue_route(api.RATE_LIMIT, self.set_rate_limit),
+            queue_route(api.HOLD, self.rate_limit),
+            queue_route(api.DEDUPLICATION, self.deduplication_owner),
+            queue_route(api.FREE_DEDUPLICATION, self.free_deduplication),
+            queue_route(api.TRIM_EVENTS, self.trim_events),
         ]
 
     async def change_priority(
@@ -117,9 +124,59 @@ class QueueChangeRoutes:
         refusal = await QueueAdmin(opened).remove_pending_children(job_id)
         return await changed(opened, job_id, refusal)
 
+    async def set_concurrency(
+        self, request: HttpRequest, queue: str, body: api.ConcurrencyRequest
+    ) -> api.SharedLimits:
+        """How many jobs all workers together run at a time."""
+        admin = await self._admin(request, queue)
+        await admin.set_concurrency(body.concurrency)
+        return await _limits(admin)
+
+    async def set_rate_limit(
+        self, request: HttpRequest, queue: str, body: api.RateLimitRequest
+    ) -> api.SharedLimits:
+        """How many jobs all workers together start in a time."""
+        admin = await self._admin(request, queue)
+        await admin.set_rate_limit(body.max, body.duration)
+        return await _limits(admin)
+
+    async def rate_limit(self, request: HttpRequest, queue: str, body: api.HoldRequest) -> api.Held:
+        """Let workers that have a rate limit start nothing for a while."""
+        await (await self._admin(request, queue)).rate_limit(body.for_ms)
+        return api.Held(body.for_ms)
+
+    async def deduplication_owner(
+        self, request: HttpRequest, queue: str, query: api.DeduplicationQuery
+    ) -> api.DeduplicationOwner:
+        """The job that owns a deduplication id."""
+        owner = await (await self._admin(request, queue)).deduplication_owner(query.id)
+        return api.DeduplicationOwner(query.id, owner and readable(owner))
+
+    async def free_deduplication(
+        self, request: HttpRequest, queue: str, query: api.DeduplicationQuery
+    ) -> api.DeduplicationFreed:
+        """Let the next job of a deduplication id be added."""
+        freed = await (await self._admin(request, queue)).free_deduplication(query.id)
+        return api.DeduplicationFreed(query.id, freed)
+
+    async def trim_events(
+        self, request: HttpRequest, queue: str, body: api.TrimRequest
+    ) -> api.EventsTrimmed:
+        """Delete the oldest events."""
+        return api.EventsTrimmed(await (await self._admin(request, queue)).trim_events(body.keep))
+
+    async def _admin(self, request: HttpRequest, queue: str) -> QueueAdmin:
+        return QueueAdmin(await self._access.existing(request, queue))
+
     async def _of_job(self, request: HttpRequest, queue: str, job_id: str) -> QueueProducer:
         """The queue of a job that exists: nothing is counted for another one."""
         opened = await self._access.existing(request, queue)
         if not await opened.exists(job_id):
             raise Problem(JOB_NOT_FOUND)
         return opened
+
+
+async def _limits(admin: QueueAdmin) -> api.SharedLimits:
+    limits = await admin.limits()
+    rate = {"max": limits.max_jobs or 0, "duration": limits.per_ms or 0}
+    return api.SharedLimits(limits.concurrency, None if limits.max_jobs is None else rate)

@@ -83,8 +83,6 @@ class QueueAdmin:
 
     async def remove_pending_children(self, job_id: str) -> Refusal | None:
         """Delete the children that a job waits for and that no worker has."""
-        if not await self._queue.exists(job_id):
-            return Refusal.MISSING
         return await self._one("remove_children", job_id)
 
     async def detach_from_parent(self, job_id: str) -> Refusal | None:

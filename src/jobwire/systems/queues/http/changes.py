@@ -120,7 +120,7 @@ class QueueChangeRoutes:
 
     async def remove_children(self, request: HttpRequest, queue: str, job_id: str) -> JobChanged:
         """Delete the children that a job waits for and that no worker has."""
-        opened = await self._access.existing(request, queue)
+        opened = await self._of_job(request, queue, job_id)
         refusal = await QueueAdmin(opened).remove_pending_children(job_id)
         return await changed(opened, job_id, refusal)
 
@@ -169,7 +169,7 @@ class QueueChangeRoutes:
         return QueueAdmin(await self._access.existing(request, queue))
 
     async def _of_job(self, request: HttpRequest, queue: str, job_id: str) -> QueueProducer:
-        """The queue of a job that exists: nothing is counted for another one."""
+        """The queue of a job that exists; a Problem if it does not."""
         opened = await self._access.existing(request, queue)
         if not await opened.exists(job_id):
             raise Problem(JOB_NOT_FOUND)

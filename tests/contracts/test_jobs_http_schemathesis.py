@@ -18,6 +18,8 @@ EXAMPLES: Final = int(os.environ.get("OPENAPI_EXAMPLES") or 5)
 Document = dict[str, Any]  # JSON of many shapes
 WAITS_FOR_A_WORKER = ("POST /v1/chat/completions", "POST /v1/embeddings")
 """Routes that respond when their job has ended; no worker runs here."""
+ANY_TEXT = "/v1/crons/{name}/"
+"""Paths of which every text is valid: no request of theirs is invalid."""
 
 
 def described(served: ServedJobs) -> Document:
@@ -68,6 +70,8 @@ def test_o09_responses_match_the_openapi_document(served: ServedJobs, name: str)
         takes = (operation.path_parameters, operation.query, operation.headers, operation.body)
         if mode is GenerationMode.NEGATIVE and not any(map(len, takes)):
             continue  # no parameters
+        if mode is GenerationMode.NEGATIVE and ANY_TEXT in operation.label:
+            continue
         if mode is GenerationMode.POSITIVE and operation.label in WAITS_FOR_A_WORKER:
             continue
 

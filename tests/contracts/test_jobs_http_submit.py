@@ -216,8 +216,9 @@ def test_j10_a_workers_task_definition_applies(served: ServedJobs, raw: Raw, fre
     info = {"schema": {"type": "object"}, "example": {"n": 1}}
     raw.write("jobs:worker:jobwire-me", {f"task:{task}": json.dumps(info), "task:bad": "{"})
     tasks = {each["name"]: each for each in served.client.get("/v1/tasks").json()["tasks"]}
-    assert tasks[task] == {"name": task, "live": True, "queue": "default", **info}
-    bad = {"name": "bad", "live": True, "queue": "default", "schema": None, "example": None}
+    found = {"live": True, "queue": "default", "workers": 1, "queues": ["default"]}
+    assert tasks[task] == {"name": task, **found, **info}
+    bad = {"name": "bad", **found, "schema": None, "example": None}
     assert tasks["bad"] == bad
 
 

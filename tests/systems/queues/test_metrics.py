@@ -196,8 +196,10 @@ async def test_o13_doctor_checks_the_server_the_workers_and_stalled_jobs(
     found = await findings(tmp_path, JOBWIRE_QUEUES_URL=valkey.url)
     assert found["queues server"][0][0] == "ok"
     assert found["queues server eviction"] == [("ok", "never evicts")]
-    assert found["queues"] == [("ok", "1 queues with 3 jobs")]
-    assert found["queue workers"] == [("note", f"{QUEUE}: 2 jobs wait and no worker is announced")]
+    assert found["queues"] == [("ok", "1 queue with 3 jobs")]
+    assert found["queue workers"] == [
+        ("note", f"{QUEUE}: 2 jobs waiting, and no worker is announced")
+    ]
     assert found["stalled jobs"] == [("note", f"{QUEUE}: 1 active jobs have no lock")]
     await queue.pause()
     assert (await findings(tmp_path, **variables))["paused queue"] == [

@@ -200,10 +200,10 @@ async def test_o13_doctor_checks_the_server_the_workers_and_stalled_jobs(
     assert found["queue workers"] == [
         ("note", f"{QUEUE}: 2 jobs waiting, and no worker is announced")
     ]
-    assert found["stalled jobs"] == [("note", f"{QUEUE}: 1 active jobs have no lock")]
+    assert found["stalled jobs"] == [("note", f"{QUEUE}: 1 active job without a lock")]
     await queue.pause()
     assert (await findings(tmp_path, **variables))["paused queue"] == [
-        ("note", f"{QUEUE}: 2 jobs wait")
+        ("note", f"{QUEUE}: 2 jobs waiting")
     ]
     bad = await findings(tmp_path, JOBWIRE_QUEUES_URL="http://x")
     assert bad["queues server"][0][0] == "fault"

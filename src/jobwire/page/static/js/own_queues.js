@@ -90,7 +90,7 @@ class OwnQueues {
     <td class="right" data-label="Next">${entry.next_ts && !entry.paused ? html`${time(entry.next_ts, { day: true })} <span class="muted">in ${age(entry.next_ts - now())}</span>` : html`<span class="muted">none</span>`}</td>
     ${
       may("admin")
-        ? html`<td class="right act"><button class="btn slim" aria-label="Run ${entry.name} now" @click=${this.act(this.cronPath(entry.name, "run"), ({ job_id }) => void go(jobLink("streams", job_id)))}>Run now</button>
+        ? html`<td class="right act"><button class="btn slim" aria-label="Run now: ${entry.name}" @click=${this.act(this.cronPath(entry.name, "run"), ({ job_id }) => void go(jobLink("streams", job_id)))}>Run now</button>
       ${
         entry.paused
           ? html`<button class="btn slim" aria-label="Resume ${entry.name}" @click=${this.act(this.cronPath(entry.name, "resume"))}>Resume</button>`

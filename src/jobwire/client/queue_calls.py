@@ -37,7 +37,7 @@ def delete_job(budget: RetryBudget, queue: str, job_id: str) -> Plan[None]:
 def update_data(
     budget: RetryBudget, queue: str, job_id: str, data: Json
 ) -> Plan[queue_jobs.JobChanged]:
-    """Replace a job's data; repeated, it is the same."""
+    """Replace a job's data; safe to repeat."""
     return call(budget, queue_changes.DATA, queue, job_id, body={"data": _json(data)})
 
 

@@ -324,7 +324,8 @@ class App:
     def wrapped(self, wrap: Callable[[Handler], Handler]) -> "App":
         """A copy of the app with each handler replaced by `wrap(handler)`."""
         wrapped = App(self.name, lifespan=self.lifespan)
-        wrapped.former_name = self.former_name
+        # An App of an interactive session has no name.
+        wrapped.name, wrapped.former_name = self.name, self.former_name
         wrapped._middlewares = list(self._middlewares)
         wrapped._handlers = {task: wrap(handler) for task, handler in self.handlers.items()}
         wrapped._queue_handlers = {

@@ -47,17 +47,19 @@ async def test_j07_every_change_renews_the_lifetime_of_hash_and_events(
     lab: StreamsLab, raw: Raw
 ) -> None:
     worker = await lab.worker()
-    job_id = await lab.submit(ttl_s=600)
+    job_id = await lab.submit(ttl_s=60)
     keys = (f"job:{job_id}", f"job:{job_id}:events")
 
     def renewed() -> bool:
         """Whether both have their full TTL again; then shorten it for the next check."""
         times = [raw.ttl_s(key) for key in keys]
         for key in keys:
-            raw.expire(key, 100)
-        return times in ([600, 600], [599, 600], [600, 599], [599, 599])
+            raw.expire(key, 10)
+        return times in ([60, 60], [59, 60], [60, 59], [59, 59])
 
     assert renewed()
+    # A start within a thousandth of the lifetime after creation changes no lifetime.
+    await let_pass(raw, int(raw.field(keys[0], "created_ts")) + 61)
     (leased,) = await worker.take(1)
     assert renewed()
     await worker.report([(leased, Report("log", "1"))])
@@ -71,6 +73,17 @@ async def test_j07_every_change_renews_the_lifetime_of_hash_and_events(
     (leased,) = await worker.take(1)
     await worker.settle([(leased, Done("1"))], 0)
     assert renewed()
+
+
+@clause("J-7")
+async def test_j07_a_job_that_starts_at_once_has_its_whole_lifetime(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    worker = await lab.worker()
+    job_id = await lab.submit(ttl_s=86_400)
+    await worker.take(1)
+    for key in (f"job:{job_id}", f"job:{job_id}:events"):
+        assert raw.ttl_s(key) in (86_399, 86_400)
 
 
 @clause("J-7")

@@ -138,15 +138,16 @@ local function start(entry, job, task, payload, call_token, consumer)
   local token = call_token .. '-' .. entry .. queue_suffix
   local deliveries = job.deliveries + 1
   job.deliveries = deliveries
-  update(id, expiry, 'status', 'running', 'owner', token, 'worker', consumer,
+  -- Most jobs start soon after our gateway created them: their keys have just got their lifetime.
+  local is_foreign = not job.entry_id or job.entry_id == ''
+  local is_extended = deliveries > 1 or is_foreign or not is_fresh(job.created_ts, expiry)
+  update(id, is_extended and expiry, 'status', 'running', 'owner', token, 'worker', consumer,
     'deliveries', deliveries, 'started_ts', now)
-  extend_key(job.idempotency_key, expiry)
+  if is_extended then extend_key(job.idempotency_key, expiry) end
   -- The entry's id is the time at which the job was queued.
   if deliveries == 1 then count_since('latency:', string.match(entry, '^%d+')) end
-  if not job.entry_id or job.entry_id == '' then
-    index_open(entry, id, expiry, job.created_ts, job.tenant)
-  end
-  emit(id, expiry, 'running', 'worker.start',
+  if is_foreign then index_open(entry, id, expiry, job.created_ts, job.tenant) end
+  emit(id, is_extended and expiry, 'running', 'worker.start',
     attempt == 1 and first_attempt or '{"attempt":' .. attempt .. '}')
   add_started(entry, job, task, payload, token)
 end

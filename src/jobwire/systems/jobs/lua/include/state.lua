@@ -25,6 +25,16 @@ local function renewal_of(expiry)
   return string.format('%.0f', now_ms + math.floor((expiry - now_ms) / 2))
 end
 
+-- J-7: whether keys that got their whole lifetime at `since_ms` (a text) have all of it left but a
+-- thousandth, or a second. Times in ms have thirteen digits, so they compare as texts.
+local fresh_since = {}
+local function is_fresh(since_ms, expiry)
+  if not fresh_since[expiry] then
+    fresh_since[expiry] = string.format('%.0f', now_ms - math.min(1000, (expiry - now_ms) / 1000))
+  end
+  return since_ms and since_ms >= fresh_since[expiry] and since_ms <= now
+end
+
 -- J-11: an idempotency key lives as long as its job. `name` is the job's field, if it has one.
 local function extend_key(name, expiry)
   if name and name ~= '' then redis.call('PEXPIREAT', idempotency_key(name), expiry) end
@@ -64,11 +74,11 @@ local function bucket_of(ms)
   return bucket
 end
 
--- An events key of a wrong type must not keep a job from ending.
+-- An events key of a wrong type must not keep a job from ending. Without `expiry` the lifetime stays.
 local function emit(id, expiry, kind, step, data)
   local key = events_key(id)
   redis.pcall('XADD', key, '*', 'type', kind, 'ts', now, 'step', step, 'data', data)
-  redis.call('PEXPIREAT', key, expiry)
+  if expiry then redis.call('PEXPIREAT', key, expiry) end
 end
 
 -- The same where another attempt follows: the oldest events make space for its start and its end, so
@@ -79,9 +89,10 @@ local function emit_trimmed(id, expiry, kind, step, data)
 end
 
 -- The caller has read the hash in this script, so that no write creates an incomplete one (J-7).
+-- Without `expiry` the lifetime stays.
 local function update(id, expiry, ...)
   redis.call('HSET', job_key(id), 'updated_ts', now, ...)
-  redis.call('PEXPIREAT', job_key(id), expiry)
+  if expiry then redis.call('PEXPIREAT', job_key(id), expiry) end
 end
 
 -- J-6: the error object of an end that no worker wrote. Code and message need no JSON escaping.

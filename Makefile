@@ -23,7 +23,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist=loadgroup
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test quick durations coverage check format lock openapi chaos mutate bench docs docs-check sync-client functions clean help
+.PHONY: up test quick durations coverage check format lock openapi chaos mutate bench instructions docs docs-check sync-client functions clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -103,6 +103,9 @@ mutate: $(VENV)/.dev ## break copies of the product on purpose; each mutation mu
 bench: $(VENV)/.bench ## measure, beside the peers of the field
 	@$(BIN)/python -m tests.support.thirdparty
 	@$(BIN)/python -m bench $(ARGS)
+
+instructions: $(VENV)/.dev ## count the instructions of a job and of a request, and compare; needs valgrind; one or two minutes
+	@$(BIN)/python -m bench.instructions $(ARGS)
 
 docs: $(VENV)/.docs ## build the documentation and serve it on http://localhost:8000; ARGS=build only builds it
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -4,9 +4,9 @@ Input: the dependencies in pyproject.toml, and constraints.txt with the version 
 Output: constraints.txt with all versions, and the files in `locked/`, which `make` installs:
 
     all.txt    what `jobwire up` needs, and the build backend
-    dev.txt    what tests and checks need in addition
-    bench.txt  what benchmarks need in addition
-    docs.txt   what the site of the documentation needs in addition
+    dev.txt    what tests and checks need besides
+    bench.txt  what benchmarks need besides both
+    docs.txt   what the site of the documentation needs besides all.txt
 
 The closure is taken from the metadata of the packages in this environment, evaluated for each
 target, so a lock made on one machine holds on the others. The hashes come from the indexes that
@@ -44,13 +44,8 @@ from packaging.version import Version
 ROOT: Final = Path(__file__).parent.parent
 CONSTRAINTS: Final = ROOT / "constraints.txt"
 LOCKED: Final = ROOT / "locked"
-# Each file holds the closure of these, without what the files before it hold.
-GROUPS: Final = {
-    "all": ("jobwire[all]",),
-    "dev": ("jobwire[dev]",),
-    "bench": ("jobwire[bench]",),
-    "docs": ("jobwire[docs]",),
-}
+# Each file holds the closure of the extra of its name, without what these files hold.
+GROUPS: Final = {"all": (), "dev": ("all",), "bench": ("all", "dev"), "docs": ("all",)}
 PYTHONS: Final = ("3.11", "3.12", "3.13")
 PLATFORMS: Final = (
     ("linux", "x86_64"),
@@ -103,9 +98,9 @@ def environment(target: Target, extra: str) -> dict[str, str]:
     }
 
 
-def closure(roots: Iterable[str], target: Target) -> set[str]:
-    """The names of all packages that `roots` need on a target."""
-    waiting = [(Requirement(root).name, extra) for root in roots for extra in _extras(root)]
+def closure(group: str, target: Target) -> set[str]:
+    """The names of all packages that jobwire with this extra needs on a target."""
+    waiting = [("jobwire", ""), ("jobwire", group)]
     seen = set(waiting)
     while waiting:
         name, extra = waiting.pop()
@@ -118,10 +113,6 @@ def closure(roots: Iterable[str], target: Target) -> set[str]:
                     seen.add((needed, each))
                     waiting.append((needed, each))
     return {name for name, _ in seen} - {"jobwire"}
-
-
-def _extras(root: str) -> tuple[str, ...]:
-    return ("", *map(canonicalize_name, Requirement(root).extras))
 
 
 def marker(targets: set[Target]) -> str:
@@ -243,7 +234,7 @@ def install() -> dict[str, dict[str, set[Target]]]:
         groups: dict[str, dict[str, set[Target]]] = {}
         try:
             for group, target in product(GROUPS, TARGETS):
-                for name in closure(GROUPS[group], target):
+                for name in closure(group, target):
                     groups.setdefault(group, {}).setdefault(name, set()).add(target)
         except PackageNotFoundError as error:
             missing.add(error.name)
@@ -262,20 +253,16 @@ def write(groups: Mapping[str, Mapping[str, set[Target]]]) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = dict(zip(versions, pool.map(hashes, versions.items()), strict=True))
     LOCKED.mkdir(exist_ok=True)
-    before: dict[str, set[Target]] = {}
     for group, needed in groups.items():
         lines = [f"# Made by `make lock` from pyproject.toml and constraints.txt: {group}.\n"]
         for name in sorted(needed):
-            targets = needed[name] - before.get(name, set())
+            held = (groups[other].get(name, set[Target]()) for other in GROUPS[group])
+            targets = needed[name].difference(*held)
             if targets:
                 lines.append(f"{name}=={versions[name]}{marker(targets)}")
                 lines += [f" \\\n    --hash=sha256:{digest}" for digest in found[name]]
                 lines.append("\n")
         (LOCKED / f"{group}.txt").write_text("".join(lines))
-        before = {
-            name: before.get(name, set()) | needed.get(name, set())
-            for name in before | dict(needed)
-        }
 
 
 indexes_once: Final = indexes()

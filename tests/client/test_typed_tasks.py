@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,38 +18,46 @@ from jobwire.worker import App
 from tests.client.typed_tasks import Size, app, count, resize
 from tests.support import clause
 
+ROOT = Path(__file__).parents[2]
 FILE = Path(__file__).parent / "typed_tasks.py"
 WRONG = """
-from tests.client.typed_tasks import Resize, resize
+from tests.client.typed_tasks import Resize, measure, resize, untyped
 from jobwire import Client
 
 def wrong(client: Client) -> None:
     client.run(resize, {"url": "a"})
     client.submit(resize)
     text: str = client.run(resize, Resize("a", 1))
+    client.run(measure, 3)
+    client.run(untyped, Resize("a", 1))
 """
+CHECKERS = {
+    "basedpyright": ["--pythonpath", sys.executable],
+    "mypy": ["--strict", "--cache-dir=/dev/null", "--python-executable", sys.executable],
+}
 
 
-def checked(*files: Path) -> subprocess.CompletedProcess[str]:
-    program = Path(sys.executable).parent / "basedpyright"
-    if not program.exists() and shutil.which("basedpyright") is None:
-        pytest.skip("basedpyright is not installed")
-    command = [str(program), "--pythonpath", sys.executable, *map(str, files)]
-    root = FILE.parents[2]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=root, timeout=240, check=False
+def faults(checker: str, *paths: Path) -> list[str]:
+    """The errors that a type checker finds, one line each."""
+    program = Path(sys.executable).parent / checker
+    if not program.exists():
+        pytest.skip(f"{checker} is not installed")
+    command = [str(program), *CHECKERS[checker], *map(str, paths)]
+    found = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, timeout=240, check=False
     )
+    assert found.returncode in (0, 1), found.stdout + found.stderr
+    return [line for line in found.stdout.splitlines() if re.search(r":\d+(:\d+ -|:) error:", line)]
 
 
 @clause("J-54")
-def test_j54_the_type_checker_knows_payload_and_result_of_a_task(tmp_path: Path) -> None:
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_j54_type_checkers_know_payload_and_result_of_a_task(checker: str, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
     wrong.write_text(WRONG)
-    found = checked(FILE, wrong)
-    faults = [line for line in found.stdout.splitlines() if ": error:" in line.replace(" - ", ": ")]
-    assert not [line for line in faults if "typed_tasks.py" in line], found.stdout
-    lines = {int(line.split(":")[1]) for line in faults if "wrong.py" in line}
-    assert {6, 7, 8} <= lines, found.stdout
+    found = faults(checker, FILE, ROOT / "examples", wrong)
+    assert [line for line in found if "wrong.py" not in line] == []
+    assert {int(line.split("wrong.py:")[1].split(":")[0]) for line in found} == {6, 7, 8, 9, 10}
 
 
 @clause("J-54")

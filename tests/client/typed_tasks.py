@@ -1,4 +1,4 @@
-"""Typed tasks as a user writes them; a test runs the type checker on this file."""
+"""Typed tasks as a user writes them; a test runs the type checkers on this file."""
 
 from __future__ import annotations
 
@@ -34,6 +34,19 @@ def measure(ctx: Context[Resize]) -> Size:
     return Size(ctx.payload.width, 1)
 
 
+@app.handler("crop")
+async def crop(ctx: Context[Resize, Size]) -> Size:
+    assert_type(ctx.state, Size)
+    return ctx.state
+
+
+@app.handler("any")
+async def untyped(ctx: Context) -> Size:
+    width: int = ctx.payload["width"]
+    limit: Size = ctx.state.limit
+    return limit if width > limit.width else Size(width, ctx.payload["height"])
+
+
 @app.handler("count")
 def count(payload: Resize) -> int:
     return len(payload.url)
@@ -45,6 +58,8 @@ SHARED = Task("resize", Resize, Size)
 def typed(client: Client, payload: Resize) -> None:
     assert_type(client.run(resize, payload), Size)
     assert_type(client.run(measure, payload), Size)
+    assert_type(client.run(crop, payload), Size)
+    assert_type(client.run(untyped, {"width": 1, "height": 2}), Size)
     assert_type(client.run(count, payload), int)
     assert_type(client.run(SHARED, payload), Size)
     assert_type(client.run("resize", {"url": "a", "width": 1}), Any)

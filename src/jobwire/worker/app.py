@@ -187,6 +187,14 @@ class RegisterHandler(Protocol):
     ) -> HandlerFunction[[Context[Any, Any], P], R, P, R]: ...
     @overload
     def __call__(
+        self, function: Callable[[Context], Coroutine[Any, Any, R]], /
+    ) -> HandlerFunction[[Context], Coroutine[Any, Any, R], dict[str, Any], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[Context], R], /
+    ) -> HandlerFunction[[Context], R, dict[str, Any], R]: ...
+    @overload
+    def __call__(
         self, function: Callable[[Context[P, Any]], Coroutine[Any, Any, R]], /
     ) -> HandlerFunction[[Context[P, Any]], Coroutine[Any, Any, R], P, R]: ...
     @overload

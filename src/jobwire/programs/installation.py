@@ -81,7 +81,7 @@ class Installation:
             LocalS3(
                 data.path / "s3",
                 bucket=settings.objects.bucket,
-                more_buckets=list(buckets(plan.systems, settings, used=True)),
+                buckets=buckets(plan.systems, settings, used=True),
             )
             if plan.starts_s3
             else None

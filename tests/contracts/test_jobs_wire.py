@@ -110,6 +110,7 @@ async def test_j01_keys_without_a_lifetime_are_the_permanent_ones(
         keys.queues,
         keys.paused,
         keys.delayed,
+        keys.suspended,
         keys.open,
         keys.tasks,
         keys.tenants,

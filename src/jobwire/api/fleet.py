@@ -137,6 +137,7 @@ class Now(Struct, frozen=True):
     oldest_waiting_ms: Annotated[
         int | None, Meta(description="waiting time of the oldest job in a queue")
     ]
+    suspended: Annotated[int, Meta(description="in no queue: they wait for a time or an event")] = 0
 
 
 class Stats(Struct, frozen=True, omit_defaults=True):

@@ -1,6 +1,6 @@
 """The operations of the queues of jobs."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -40,6 +40,15 @@ class PauseAnswer(Struct, frozen=True):
     queue: str
     paused: bool
     warning: Annotated[str | None, Meta(description="programs that the pause does not stop")]
+
+
+class PurgeFilter(Struct, frozen=True):
+    """The query of a purge."""
+
+    suspended: Annotated[
+        Literal["true", "false"],
+        Meta(description="`true`: also jobs that are suspended", examples=["true"]),
+    ] = "false"
 
 
 class PurgeAnswer(Struct, frozen=True):
@@ -112,6 +121,7 @@ PURGE: Final = Operation(
     tag="jobs",
     parameter_types=_OF_QUEUE,
     description="With keys of several tenants, a key cancels the jobs of its own tenant.",
+    query=PurgeFilter,
     answer=PurgeAnswer,
     example={"queue": "billing", "canceled": 12},
     problems=(QUEUE_NOT_FOUND, UNAVAILABLE),

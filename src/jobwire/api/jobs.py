@@ -166,7 +166,7 @@ class JobLine(Struct, frozen=True, kw_only=True):
     worker: str | None = None
     progress: Anything = None
     cancel_ts: int | None = None
-    due_ts: Annotated[int | None, Meta(description="when a delayed job is due")] = None
+    due_ts: Annotated[int | None, Meta(description="when a delayed or suspended job is due")] = None
     retry_of: str | None = None
     queue: str = DEFAULT_QUEUE
 

@@ -61,6 +61,7 @@ class SystemRow(Struct, frozen=True, kw_only=True):
         int,
         Meta(description="not due yet: delayed, or waiting for a retry; images: not uploaded yet"),
     ]
+    suspended: Annotated[int, Meta(description="in no queue: they wait for a time or an event")] = 0
     running: int
     oldest_waiting_ms: int | None
     workers: Annotated[int | None, Meta(description="live workers; null: unknown, or none needed")]

@@ -136,17 +136,19 @@ def _wire_of(queue: str) -> str:
 
 @command.command("purge")
 @click.argument("queue")
+@click.option("--suspended", is_flag=True, help="Cancel its suspended jobs too.")
 @options.yes
 @_wire
 @options.common
-def purge(queue: str, yes: bool, wire: str | None) -> None:
+def purge(queue: str, suspended: bool, yes: bool, wire: str | None) -> None:
     """Cancel all jobs of a queue that wait or are delayed. Running jobs continue."""
     if wire == "bullmq":
         raise CliExit("BullMQ queues have no purge; use: jobwire queue drain", Exit.USAGE)
     if not yes:
-        question = f"Cancel all waiting and delayed jobs of the queue {queue}?"
+        kinds = "waiting, delayed and suspended" if suspended else "waiting and delayed"
+        question = f"Cancel all {kinds} jobs of the queue {queue}?"
         output.confirm(question, "purge cancels jobs; confirm it with --yes")
-    answer = with_client(lambda client: client.purge_queue(queue))
+    answer = with_client(lambda client: client.purge_queue(queue, suspended=suspended))
     output.result(
         answer, f"{sanitize.line(answer.queue)}: {plural(answer.canceled, 'job')} canceled"
     )

@@ -239,9 +239,10 @@ class AsyncClient:
         """Let workers start the jobs of a queue again."""
         return await self.call(job_queues.RESUME, name)
 
-    async def purge_queue(self, name: str) -> PurgeAnswer:
-        """Cancel all jobs of a queue that wait or are delayed."""
-        return await self.call(job_queues.PURGE, name)
+    async def purge_queue(self, name: str, *, suspended: bool = False) -> PurgeAnswer:
+        """Cancel all jobs of a queue that wait or are delayed, and the suspended ones if asked."""
+        chosen = "true" if suspended else "false"
+        return await self.call(job_queues.PURGE, name, suspended=chosen)
 
     async def cancel(self, job_id: str) -> CancelAnswer:
         """Cancel a job; raises AlreadyFinished if it has ended."""

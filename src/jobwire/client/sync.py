@@ -235,9 +235,10 @@ class Client:
         """Let workers start the jobs of a queue again."""
         return self.call(job_queues.RESUME, name)
 
-    def purge_queue(self, name: str) -> PurgeAnswer:
-        """Cancel all jobs of a queue that wait or are delayed."""
-        return self.call(job_queues.PURGE, name)
+    def purge_queue(self, name: str, *, suspended: bool = False) -> PurgeAnswer:
+        """Cancel all jobs of a queue that wait or are delayed, and the suspended ones if asked."""
+        chosen = "true" if suspended else "false"
+        return self.call(job_queues.PURGE, name, suspended=chosen)
 
     def cancel(self, job_id: str) -> CancelAnswer:
         """Cancel a job; raises AlreadyFinished if it has ended."""

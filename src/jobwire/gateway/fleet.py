@@ -109,6 +109,7 @@ def _stats(found: Sequence[SystemStats], now_ms: int) -> api.Stats:
         sum(each.now.delayed for each in found),
         sum(each.now.running for each in found),
         max(ages, default=None),
+        sum(each.now.suspended for each in found),
     )
     # All count by the minute of the clock; the last one is the current minute.
     first_ms = (now_ms // _MINUTE_MS - MINUTES + 1) * _MINUTE_MS

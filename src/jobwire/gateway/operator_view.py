@@ -118,6 +118,7 @@ def row_body(
         waiting=now.waiting,
         paused=paused,
         delayed=now.delayed,
+        suspended=now.suspended,
         running=now.running,
         oldest_waiting_ms=now.oldest_waiting_ms,
         workers=workers,

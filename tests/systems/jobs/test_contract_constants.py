@@ -205,7 +205,7 @@ DROPPED = {
     "refused",
     "returned",
 }
-SCOPES = {"only", "first", "known", "delayed", "end"}
+SCOPES = {"only", "first", "known", "suspended", "delayed", "end"}
 """Of scripts that go through several queues, or through a queue and the delayed jobs."""
 
 
@@ -222,7 +222,15 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_does() -> None:
 
     keys = StreamsKeys()
     literals = set(QUOTED.findall(code(LUA / "include" / "keys.lua")))
-    wanted = {keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()}
+    wanted = {
+        keys.queue,
+        keys.delayed,
+        keys.suspended,
+        keys.open,
+        keys.tenants,
+        keys.control,
+        keys.index(),
+    }
     wanted |= {keys.tenant_bytes("x")[:-1]}
     wanted |= {keys.clock, keys.tasks, keys.queues, keys.paused, keys.crons, keys.paused_crons}
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}

@@ -85,6 +85,12 @@ class StreamsKeys:
         return f"{self.prefix}jobs:delayed"
 
     @property
+    def suspended(self) -> str:
+        """ZSET of unfinished jobs that are in no stream and do not count as backlog: suspended
+        ones by due time in ms (D-8), and those that wait for a limit (`+inf`)."""
+        return f"{self.prefix}jobs:suspended"
+
+    @property
     def open(self) -> str:
         """ZSET of unfinished jobs, by the time in ms of their next renewal (J-7)."""
         return f"{self.prefix}jobs:open"
@@ -168,7 +174,7 @@ def permanent(prefix: str = "") -> tuple[str, ...]:
     keys = StreamsKeys(prefix)
     indexes = (keys.tenants, keys.index(), keys.index("*"))
     queues = (keys.queue, keys.named_queue("*"), keys.queues, keys.paused)
-    return (*queues, keys.delayed, keys.open, keys.tasks, *indexes)
+    return (*queues, keys.delayed, keys.suspended, keys.open, keys.tasks, *indexes)
 
 
 PERMANENT: Final = permanent()
@@ -250,7 +256,8 @@ class Extra(StrEnum):
     WORKER = "worker"
     """The consumer that holds the job, or held it last."""
     ENTRY_ID = "entry_id"
-    """The queue entry that counts. Absent while the job is in `jobs:delayed`."""
+    """The queue entry that counts. Absent while the job is in `jobs:delayed` or
+    `jobs:suspended`."""
     STARTED_TS = "started_ts"
     """When the latest delivery began."""
     CANCEL_TS = "cancel_ts"

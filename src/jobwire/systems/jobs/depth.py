@@ -37,6 +37,8 @@ class Depth:
     queues: tuple[QueueDepth, ...]
     delayed: int
     """Not due yet: a delay or a retry."""
+    suspended: int
+    """In no queue, and no load (D-10)."""
     due_soon: int
     """Of the delayed ones, those due within `DUE_SOON_MS`."""
     unfinished: int
@@ -60,10 +62,11 @@ async def depth(connection: Connection, keys: StreamsKeys, names: Sequence[str])
     """Read that of the named queues; BackendUnavailable if the server does not answer."""
     streams = [keys.named_queue(name) for name in names]
     groups = [connection.call("XINFO", "GROUPS", stream) for stream in streams]
-    time, delayed, unfinished, *lengths = await collect(
+    time, delayed, suspended, unfinished, *lengths = await collect(
         [
             connection.call("TIME"),
             connection.call("ZCARD", keys.delayed),
+            connection.call("ZCARD", keys.suspended),
             connection.call("ZCARD", keys.open),
             *(connection.call("XLEN", stream) for stream in streams),
         ]
@@ -90,7 +93,8 @@ async def depth(connection: Connection, keys: StreamsKeys, names: Sequence[str])
         )
         for name, length, (pending, _), first in zip(names, lengths, found, firsts, strict=True)
     )
-    return Depth(queues, cast(int, delayed), cast(int, due_soon), cast(int, unfinished))
+    counts = (delayed, suspended, due_soon, unfinished)
+    return Depth(queues, *(cast(int, each) for each in counts))
 
 
 def _group(groups: Reply) -> tuple[int, str]:

@@ -97,8 +97,9 @@ def _depth(depth_now: Depth) -> list[Metric]:
         states.add_metric([State.WAITING, queue.name], queue.waiting)
         states.add_metric([State.RUNNING, queue.name], queue.running)
         oldest.add_metric([queue.name], (queue.oldest_waiting_ms or 0) / 1000)
-    # Delayed jobs of all queues are in one set.
+    # Delayed jobs of all queues are in one set, suspended ones in another.
     states.add_metric(["delayed", ""], depth_now.delayed)
+    states.add_metric(["suspended", ""], depth_now.suspended)
     return [
         states,
         _gauge(

@@ -34,6 +34,7 @@ class JobsOverview(NamedTuple):
 
     waiting: int
     delayed: int
+    suspended: int
     running: int
     oldest_waiting_ms: int | None
     paused: bool
@@ -56,8 +57,8 @@ class OverviewReader:
         """The named queues; BackendUnavailable if the server does not answer."""
         call = self._connection.run(_SCRIPT, (self._keys.queue,), (MINUTES - 1, *names))
         (reply,) = await collect([call])
-        now_ms, delayed, queues, workers, counters, stored = cast(
-            "tuple[int, int, list[int], list[str], list[str], int]", reply
+        now_ms, delayed, suspended, queues, workers, counters, stored = cast(
+            "tuple[int, int, int, list[int], list[str], list[str], int]", reply
         )
         minutes = await self._hour.completed(now_ms // 60_000, stored, pairs(counters))
         consumers = _consumers(workers)
@@ -67,6 +68,7 @@ class OverviewReader:
         return JobsOverview(
             waiting=sum(row.depth.waiting for row in rows),
             delayed=delayed,
+            suspended=suspended,
             running=sum(row.depth.running for row in rows),
             oldest_waiting_ms=max((age for age in ages_ms if age is not None), default=None),
             paused=bool(with_jobs) and all(row.paused for row in with_jobs),

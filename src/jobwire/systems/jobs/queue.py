@@ -6,6 +6,7 @@ and lifetimes, not whether a task exists: that is up to its caller.
 """
 
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, cast
 
@@ -21,7 +22,7 @@ from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.codec import Record, read_record, read_status
 from jobwire.systems.jobs.contract import Extra, Field, Status, StreamsKeys
 from jobwire.systems.jobs.payload import check_payload
-from jobwire.systems.jobs.replies import LazyReply
+from jobwire.systems.jobs.replies import LazyReply, collect
 from jobwire.systems.jobs.scripts import script
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.systems.jobs.submit_batcher import submit_batcher
@@ -154,8 +155,9 @@ class StreamsQueue:
         return LazyReply(self._sent().run(_LIST, self._declared, args), _read_page)
 
     def due_ms(self, job_id: JobId) -> Awaitable[int | None]:
-        """When a delayed job is due; None for any other job."""
-        return LazyReply(self._sent().call("ZSCORE", self.keys.delayed, job_id), _read_due)
+        """When a delayed or suspended job is due; None for any other job."""
+        keys = (self.keys.delayed, self.keys.suspended)
+        return _first_due([self._sent().call("ZSCORE", key, job_id) for key in keys])
 
     def job_of_key(self, tenant: str, key: str) -> Awaitable[str | None]:
         """The id of the job that was submitted with an idempotency key, or None."""
@@ -235,8 +237,15 @@ def _read_page(reply: Reply) -> QueuePage:
 
 
 def _read_due(reply: Reply) -> int | None:
-    """A score of `jobs:delayed`, which a script sends as text."""
-    return None if reply is None else int(float(cast("str | float", reply)))
+    """A score of `jobs:delayed` or `jobs:suspended`, which a script sends as text; None also for
+    a job without a due time."""
+    score = float(cast("str | float", reply or "inf"))
+    return None if math.isinf(score) else int(score)
+
+
+async def _first_due(calls: Sequence[Awaitable[Reply]]) -> int | None:
+    found = map(_read_due, await collect(calls))
+    return next((due for due in found if due is not None), None)
 
 
 def _read_text(reply: Reply) -> str | None:

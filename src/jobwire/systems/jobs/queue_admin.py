@@ -48,11 +48,11 @@ class JobQueueAdmin:
         """Let them start jobs again; False if there is no such queue."""
         return await self._run(_RESUME, name, contract.QUEUES_CHANGED) != _UNKNOWN
 
-    async def purge(self, name: str, tenant: str = "") -> int | None:
-        """Cancel all jobs of the queue that wait or are delayed, of one tenant or of all; how many
-        there were, or None if there is no such queue."""
+    async def purge(self, name: str, tenant: str = "", *, suspended: bool = False) -> int | None:
+        """Cancel all jobs of the queue that wait or are delayed, and the suspended ones if asked,
+        of one tenant or of all; how many there were, or None if there is no such queue."""
         head = (*self._limits, name, tenant, contract.CANCELED_TTL_S)
-        canceled, step = 0, _Purged("", "delayed", "0", 0)
+        canceled, step = 0, _Purged("", "suspended" if suspended else "delayed", "0", 0)
         while step.place != "end":
             reply = await self._run(_PURGE, *head, *step[:3], _SCAN_LIMIT)
             step = _Purged(*cast("tuple[str, str, str, int]", reply))

@@ -172,7 +172,7 @@ def _queue(row: QueueRow) -> JobQueueInfo:
 
 
 def _now(now: Depth | JobsOverview) -> Now:
-    return Now(now.waiting, now.delayed, now.running, now.oldest_waiting_ms)
+    return Now(now.waiting, now.delayed, now.running, now.oldest_waiting_ms, now.suspended)
 
 
 def _counts(minute: MinuteStats) -> MinuteCounts:

@@ -79,9 +79,14 @@ class JobQueueRoutes:
             raise Problem(api.QUEUE_NOT_FOUND)
         return api.PauseAnswer(queue, False, None)
 
-    async def purge(self, request: HttpRequest, queue: str) -> api.PurgeAnswer:
+    async def purge(
+        self, request: HttpRequest, queue: str, query: api.PurgeFilter
+    ) -> api.PurgeAnswer:
         owner = "" if self._is_for_all(request) else tenants.own_tenant(request)
-        canceled = await self._admin.purge(queue, owner) if _is_name(queue) else None
+        suspended = query.suspended == "true"
+        canceled = None
+        if _is_name(queue):
+            canceled = await self._admin.purge(queue, owner, suspended=suspended)
         if canceled is None:
             raise Problem(api.QUEUE_NOT_FOUND)
         return api.PurgeAnswer(queue, canceled)

@@ -81,6 +81,7 @@ async def _other_keys(
         length,
         pending,
         due,
+        suspended,
         renewal,
         value,
         ttl,
@@ -94,6 +95,7 @@ async def _other_keys(
             connection.call("XLEN", queue),
             connection.call("XPENDING", queue, contract.GROUP, entry, entry, 1),
             connection.call("ZSCORE", keys.delayed, job_id),
+            connection.call("ZSCORE", keys.suspended, job_id),
             connection.call("ZSCORE", keys.open, job_id),
             connection.call("GET", idempotency),
             connection.call("PTTL", idempotency),
@@ -130,6 +132,8 @@ async def _other_keys(
         )
     if due is not None:
         found.append(_score(keys.delayed, job_id, due, "due at this time in ms"))
+    if suspended is not None:
+        found.append(_score(keys.suspended, job_id, suspended, "suspended until this time in ms"))
     if renewal is not None:
         note = "unfinished; its lifetime is next extended at this time in ms"
         found.append(_score(keys.open, job_id, renewal, note))

@@ -6,7 +6,7 @@
 -- read belongs to that worker, also before its status is running.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
--- jobs:delayed, jobs:open, jobs:stats:<minute>, jobs:bytes:<tenant>, channel jobs:control
+-- jobs:delayed, jobs:suspended, jobs:open, jobs:stats:<minute>, jobs:bytes:<tenant>, channel jobs:control
 --
 -- KEYS
 --   queue    stream  jobs:stream

@@ -6,7 +6,7 @@
 -- the clock that is shorter than the other half of the lifetime loses nothing.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
--- idempotency:<name>, jobs:open, jobs:guard:extend_ttl, jobs:stats:<minute>, jobs:bytes:<tenant>
+-- idempotency:<name>, jobs:open, jobs:suspended, jobs:guard:extend_ttl, jobs:stats:<minute>, jobs:bytes:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -32,10 +32,12 @@ local function extend(id)
   local status = job.status
   if not status then
     closed[#closed + 1] = id
+    redis.call('ZREM', suspended_key, id)
   elseif terminal[status] then
     -- Our scripts remove a job from jobs:open when it ends: a foreign worker ended this one.
     count(status)
     closed[#closed + 1] = id
+    redis.call('ZREM', suspended_key, id)
   else
     local expiry = expiry_of(job.ttl_s)
     move_bytes(id, expiry)

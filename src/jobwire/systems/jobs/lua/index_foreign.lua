@@ -5,7 +5,7 @@
 -- reconcile finds them. Jobs of our gateways have the field entry_id from the beginning.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
--- jobs:index[:<tenant>], jobs:tenants, jobs:guard:index_foreign, jobs:stats:<minute>
+-- jobs:delayed, jobs:suspended, jobs:index[:<tenant>], jobs:tenants, jobs:guard:index_foreign, jobs:stats:<minute>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -38,7 +38,8 @@ local function index_queue(cursor, queue_limit)
     elseif terminal[job.status] then
       -- A foreign worker has ended it already.
       if index(id, job.created_ts, job.tenant) then count(job.status) end
-    elseif not redis.call('ZSCORE', delayed_key, id) then
+    elseif not redis.call('ZSCORE', delayed_key, id)
+      and not redis.call('ZSCORE', suspended_key, id) then
       index_open(entry, id, expiry_of(job.ttl_s), job.created_ts, job.tenant)
       found = found + 1
     end

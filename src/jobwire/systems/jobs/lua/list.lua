@@ -4,7 +4,8 @@
 -- Reads a bounded number of jobs, however few of them match, and returns where it
 -- stopped. Jobs whose keys have expired are removed from the index.
 --
--- Also touches, below the queue's prefix: job:<id>, jobs:index[:<tenant>], jobs:delayed
+-- Also touches, below the queue's prefix: job:<id>, jobs:index[:<tenant>], jobs:delayed,
+-- jobs:suspended
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -16,7 +17,7 @@
 --   id        its id
 --   scanned   how many were read
 --   total     how many jobs the index has
---   rows      the jobs that match, each: status, task, the further fields, due time if delayed
+--   rows      the jobs that match, each: status, task, the further fields, due time if delayed or suspended
 -- CLAUSES J-14
 -- INCLUDE keys
 local tenant, status, task, text = ARGV[1], ARGV[2], ARGV[3], string.lower(ARGV[4])
@@ -61,15 +62,24 @@ local function matches(row)
     and (text == '' or contains(id) or contains(job_task or ''))
 end
 
--- When a waiting job is due; nil if it is in the queue. It costs a command for waiting jobs only.
+local function score_of(key)
+  local score = redis.pcall('ZSCORE', key, id)
+  return type(score) == 'string' and score or nil
+end
+
+-- When a waiting job is due, and whether it is suspended; nil if it is in the queue. It costs commands
+-- for waiting jobs only.
 local function due_of(row)
-  local due = row[1] == 'queued' and redis.pcall('ZSCORE', delayed_key, id)
-  return type(due) == 'string' and due or nil
+  if row[1] ~= 'queued' then return nil, false end
+  local due = score_of(delayed_key)
+  if due then return due, false end
+  due = score_of(suspended_key)
+  return due, due ~= nil
 end
 
 local function add(row)
-  local due = due_of(row)
-  if delayed ~= '' and (due ~= nil) ~= (delayed == '1') then return end
+  local due, is_suspended = due_of(row)
+  if delayed ~= '' and (is_suspended or (due ~= nil) ~= (delayed == '1')) then return end
   row[#ARGV - 6] = due or false
   rows[#rows + 1] = row
 end

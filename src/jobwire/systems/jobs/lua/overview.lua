@@ -3,7 +3,7 @@
 --
 -- Every open page asks every two seconds: one call instead of a dozen.
 --
--- Also touches, below the queue's prefix: jobs:stream:<name>, jobs:delayed, jobs:paused,
+-- Also touches, below the queue's prefix: jobs:stream:<name>, jobs:delayed, jobs:suspended, jobs:paused,
 -- jobs:stats:<minute>, jobs:worker:<consumer>
 --
 -- KEYS
@@ -14,6 +14,7 @@
 -- RETURNS
 --   now_ms    the server's time
 --   delayed   how many jobs are not due yet
+--   suspended   how many jobs are suspended
 --   queues    a flat list, for each queue: waiting and running jobs, the age of the oldest waiting job
 --             in ms or -1, 1 if the queue is paused
 --   workers   a flat list, for each consumer of the default queue: its name, milliseconds since its
@@ -58,6 +59,9 @@ end
 
 local before = {}
 for at = 1, minutes do before[at] = stats_key(minute - at) end
-local delayed = redis.pcall('ZCARD', delayed_key)
-return {now_ms, type(delayed) == 'number' and delayed or 0, queues, workers,
+local function size(key)
+  local found = redis.pcall('ZCARD', key)
+  return type(found) == 'number' and found or 0
+end
+return {now_ms, size(delayed_key), size(suspended_key), queues, workers,
   rows_of(redis.pcall('HGETALL', stats_key(minute))), redis.call('EXISTS', unpack(before))}

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- purge: cancel the jobs of a queue that wait or are delayed.
+-- purge: cancel the jobs of a queue that wait or are delayed, and its suspended jobs if asked.
 --
 -- Each one ends with its terminal event, as if it were canceled alone. Jobs that a worker has
 -- read go on, and so do jobs that were created after the purge began. A bounded piece per call:
--- first the delayed jobs of all queues, of which those of this queue are canceled, then the
--- queue: a job that becomes due meanwhile moves from the first to the second.
+-- first, if asked, the suspended jobs of all queues, then the delayed ones, of which those of this queue
+-- are canceled, then the queue: a job that becomes due meanwhile moves from the first two to the last.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
--- jobs:delayed, jobs:open, jobs:queues, jobs:stats:<minute>, jobs:bytes:<tenant>
+-- jobs:delayed, jobs:suspended, jobs:open, jobs:queues, jobs:stats:<minute>, jobs:bytes:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -15,10 +15,10 @@
 --   default_ttl_s, max_events, name, owner, canceled_ttl_s, began_ms, place, cursor, scan_limit
 -- RETURNS
 --   began_ms   when the purge began; empty if there is no such queue
---   place      where the next call begins: `delayed`, `queue`, or `end` after the last job
+--   place      where the next call begins: `suspended`, `delayed`, `queue`, or `end` after the last job
 --   cursor     and its position there
 --   canceled   how many jobs were canceled
--- CLAUSES J-9 J-53 J-57
+-- CLAUSES J-9 J-53 J-57 D-10
 -- INCLUDE keys job state bytes fence entry waiting
 local name, owner, canceled_ttl_s = ARGV[3], ARGV[4], ARGV[5]
 local began_ms, place, cursor, scan_limit = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9])
@@ -50,11 +50,12 @@ local function purge(id, entry)
   canceled = canceled + 1
 end
 
-if place == 'delayed' then
-  local found = redis.call('ZSCAN', delayed_key, cursor, 'COUNT', scan_limit)
+if place ~= 'queue' then
+  local key = place == 'suspended' and suspended_key or delayed_key
+  local found = redis.call('ZSCAN', key, cursor, 'COUNT', scan_limit)
   for at = 1, #found[2], 2 do isolated(purge, found[2][at]) end
   cursor = found[1]
-  if cursor == '0' then place = 'queue' end
+  if cursor == '0' then place = place == 'suspended' and 'delayed' or 'queue' end
 else
   -- Entries up to the last delivered one are with workers, or have been.
   local delivered = '0-0'

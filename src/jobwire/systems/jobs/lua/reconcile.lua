@@ -5,7 +5,7 @@
 -- that no worker will ever read. In normal operation there is none.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
--- idempotency:<name>, jobs:open, jobs:delayed, jobs:guard:reconcile, jobs:stats:<minute>,
+-- idempotency:<name>, jobs:open, jobs:delayed, jobs:suspended, jobs:guard:reconcile, jobs:stats:<minute>,
 -- jobs:failures:<hour>[:<tenant>]
 --
 -- KEYS
@@ -16,7 +16,7 @@
 -- RETURNS
 --   cursor   where the next call begins; `0` after the last job
 --   moved    how many jobs were requeued or ended
--- CLAUSES J-9 J-41 J-42
+-- CLAUSES J-9 J-41 J-42 D-10
 -- INCLUDE keys job state fence entry requeue guard
 local consumer, lease_ms, foreign_ms = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local max_deliveries, cursor, scan_limit = tonumber(ARGV[6]), ARGV[7], ARGV[8]
@@ -54,6 +54,7 @@ local function reconcile(id)
     -- Our scripts remove a job from jobs:open when it ends: a foreign worker ended this one.
     if terminal[status] then count(status) end
     closed[#closed + 1] = id
+    redis.call('ZREM', suspended_key, id)
     return
   end
   -- A foreign worker renews nothing, and may have acknowledged the entry before it began.
@@ -73,13 +74,26 @@ local function reconcile(id)
   else
     requeue(id, expiry, status, job.task, job.payload)
   end
+  redis.call('ZREM', suspended_key, id)
   -- The old entry, if it still exists, does not count any more.
   if entry and entry ~= '' then clear(entry) end
   count('reconciled')
   moved = moved + 1
 end
 
+-- D-10: a suspended job has its place, and most open jobs may be suspended: one command for the page
+-- instead of several a job. One that was due longer than a lease ago should have been woken.
+local function reconcile_page(rows)
+  local ids = {}
+  for at = 1, #rows, 2 do ids[#ids + 1] = rows[at] end
+  local due = #ids > 0 and redis.pcall('ZMSCORE', suspended_key, unpack(ids)) or {}
+  for at, id in ipairs(ids) do
+    local due_ms = not due.err and due[at] and tonumber(due[at])
+    if not due_ms or due_ms < now_ms - lease_ms then reconcile(id) end
+  end
+end
+
 local found = redis.call('ZSCAN', open_key, cursor, 'COUNT', scan_limit)
-for at = 1, #found[2], 2 do reconcile(found[2][at]) end
+reconcile_page(found[2])
 flush()
 return {found[1], moved}

@@ -7,7 +7,7 @@
 -- same as if it had been submitted alone.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
--- idempotency keys, jobs:delayed, jobs:open[:<tenant>], jobs:index[:<tenant>], jobs:tenants,
+-- idempotency keys, jobs:delayed, jobs:suspended, jobs:open[:<tenant>], jobs:index[:<tenant>], jobs:tenants,
 -- jobs:queues, jobs:stats:<minute>, jobs:bytes:<tenant>, jobs:guard:recount:<tenant>,
 -- jobs:guard:bytes:<tenant>
 --
@@ -30,7 +30,7 @@
 --   tenant_retained  too many jobs of the tenant are retained; then an empty text, and how many
 --   tenant_bytes     the jobs of the tenant have too many bytes; then an empty text, and how many
 --   refused     the server refuses to write this one; then its error, and 0
--- CLAUSES J-1 J-2 J-3 J-4 J-7 J-9 J-10 J-11 J-12 J-53 J-57
+-- CLAUSES J-1 J-2 J-3 J-4 J-7 J-9 J-10 J-11 J-12 J-53 J-57 D-10
 -- INCLUDE keys create bytes tenants
 local max_queue = tonumber(ARGV[1])
 local answers = {}

@@ -4,6 +4,7 @@ local queue = KEYS[1]
 local default_queue = queue
 local prefix = string.sub(queue, 1, -(#'jobs:stream' + 1))
 local delayed_key = prefix .. 'jobs:delayed'
+local suspended_key = prefix .. 'jobs:suspended'
 local open_key = prefix .. 'jobs:open'
 local tenants_key = prefix .. 'jobs:tenants'
 local tasks_key = prefix .. 'jobs:tasks'

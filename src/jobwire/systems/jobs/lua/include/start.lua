@@ -32,7 +32,7 @@ end
 -- Whether the entry that a job names as its own exists, in the job's own queue.
 local function has_entry(job)
   local id, entry, here = job.id, job.entry_id, queue_name
-  if redis.call('ZSCORE', delayed_key, id) then return true end
+  if redis.call('ZSCORE', delayed_key, id) or redis.call('ZSCORE', suspended_key, id) then return true end
   select_queue(job.queue)
   local rows = redis.pcall('XRANGE', queue, entry, entry)
   local exists = holder_of(entry) ~= nil

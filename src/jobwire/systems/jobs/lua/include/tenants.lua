@@ -2,7 +2,7 @@
 --
 -- A tenant's open jobs are added to a sorted set at submission and not removed when they end: when the
 -- limit is reached, a bounded number of them, those counted longest ago first, is compared with
--- jobs:open. A recount that removed little is not repeated for a moment, so that a tenant at its limit
+-- jobs:open; suspended jobs do not count (D-10). A recount that removed little is not repeated for a moment, so that a tenant at its limit
 -- does not cost the server a recount with each refusal.
 local exceeded_limit, count_open, write_open
 if ARGV[2] ~= '0' or ARGV[3] ~= '0' or ARGV[4] ~= '0' then
@@ -12,7 +12,7 @@ if ARGV[2] ~= '0' or ARGV[3] ~= '0' or ARGV[4] ~= '0' then
 
   local function tenant_open_key(tenant) return open_key .. ':' .. tenant end
 
-  -- Remove a tenant's jobs that have ended; how many are open.
+  -- Remove a tenant's jobs that have ended or are suspended; how many are open.
   local function recount(tenant, count)
     local key, guard = tenant_open_key(tenant), guard_key('recount:' .. tenant)
     if redis.call('EXISTS', guard) == 1 then return count end
@@ -20,10 +20,11 @@ if ARGV[2] ~= '0' or ARGV[3] ~= '0' or ARGV[4] ~= '0' then
     for at = 1, #ids, 1000 do
       local last = math.min(at + 999, #ids)
       local scores = redis.call('ZMSCORE', open_key, unpack(ids, at, last))
+      local suspended = redis.call('ZMSCORE', suspended_key, unpack(ids, at, last))
       local ended, counted = {}, {}
       for offset = 1, #scores do
         local id = ids[at + offset - 1]
-        if not scores[offset] then
+        if not scores[offset] or suspended[offset] then
           ended[#ended + 1] = id
         else
           counted[#counted + 1] = now

@@ -9,4 +9,5 @@ local function cancel_waiting(job, canceled_ttl_s, step)
   move_bytes(job.id, expiry)
   finish_canceled(job.id, expiry, job.attempt, step)
   redis.call('ZREM', delayed_key, job.id)
+  redis.call('ZREM', suspended_key, job.id)
 end

@@ -1,0 +1,144 @@
+"""D-10, D-19: what reads `jobs:suspended`. The test writes it, as a suspended job stands there."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from jobwire.job.messages import Full, JobRequest, Submitted
+from jobwire.systems.jobs.queue import Selection
+from jobwire.systems.jobs.queue_admin import JobQueueAdmin
+from jobwire.valkey import Connection
+from tests.conformance.lab import TASK
+from tests.support import clause
+from tests.support.jobs_http import ServedJobs
+from tests.support.raw import Raw
+from tests.support.streams import StreamsLab
+
+SUSPENDED = "jobs:suspended"
+
+
+def suspend(raw: Raw, job_id: str, due_ms: float | str) -> None:
+    """As a worker that suspends its job leaves it: no entry, not delayed."""
+    raw.call("XDEL", "jobs:stream", raw.field(f"job:{job_id}", "entry_id") or "")
+    raw.call("HDEL", f"job:{job_id}", "entry_id")
+    raw.call("ZADD", SUSPENDED, due_ms, job_id)
+
+
+def grow_old(raw: Raw, job_id: str) -> None:
+    raw.call("HSET", f"job:{job_id}", "updated_ts", raw.now_ms() - 10**7)
+
+
+@clause("D-10", "D-19")
+@pytest.mark.parametrize("due", ["ahead", "+inf"])
+async def test_d10_reconcile_leaves_a_suspended_job_alone(
+    lab: StreamsLab, raw: Raw, due: str
+) -> None:
+    job_id = await lab.submit()
+    suspend(raw, job_id, raw.now_ms() + 10**7 if due == "ahead" else due)
+    grow_old(raw, job_id)
+    lost = await lab.submit()
+    raw.call("XDEL", "jobs:stream", raw.field(f"job:{lost}", "entry_id") or "")
+    grow_old(raw, lost)
+    assert await lab.maintain("reconcile") == 1, "only the job that is nowhere"
+    (queued,) = raw.entries("jobs:stream")
+    assert queued[1]["job_id"] == lost
+    assert raw.members(SUSPENDED) == [job_id]
+
+
+@clause("D-10")
+async def test_d10_reconcile_queues_a_suspended_job_that_nobody_has_woken(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    job_id = await lab.submit()
+    suspend(raw, job_id, raw.now_ms() - 10**7)
+    grow_old(raw, job_id)
+    assert await lab.maintain("reconcile") == 1
+    assert [entry["job_id"] for _, entry in raw.entries("jobs:stream")] == [job_id]
+    assert not raw.exists(SUSPENDED)
+
+
+@clause("D-19")
+@pytest.mark.parametrize("gone", ["ended", "expired"])
+async def test_d19_a_suspended_job_that_others_ended_is_forgotten(
+    lab: StreamsLab, raw: Raw, gone: str
+) -> None:
+    job_id = await lab.submit()
+    suspend(raw, job_id, raw.now_ms() + 10**7)
+    if gone == "ended":
+        raw.call("HSET", f"job:{job_id}", "status", "done")
+    else:
+        raw.delete(f"job:{job_id}")
+    raw.call("ZADD", "jobs:open", 1, job_id)
+    await lab.maintain("extend_ttl")
+    assert not raw.exists(SUSPENDED, "jobs:open")
+
+
+@clause("D-10")
+async def test_d10_suspended_jobs_refuse_no_submission(connection: Connection, raw: Raw) -> None:
+    async with StreamsLab(connection, max_queue=2, tenant_max_open=2) as lab:
+        for _ in range(3):
+            suspend(raw, await lab.submit(tenant="acme"), "+inf")
+        assert await lab.submit(tenant="acme")
+        request = JobRequest(TASK, "{}", tenant="acme")
+        assert isinstance(await lab.queue.submit(request), Submitted)
+        raw.call("DEL", "jobs:guard:recount:acme")
+        answer = await lab.queue.submit(request)
+        assert answer == Full(2), "the jobs in the queue count"
+
+
+@clause("D-10")
+async def test_d10_a_purge_leaves_suspended_jobs_unless_asked(lab: StreamsLab, raw: Raw) -> None:
+    admin = JobQueueAdmin(lab.connection, lab.settings)
+    suspended = await lab.submit()
+    suspend(raw, suspended, "+inf")
+    other = await lab.submit(queue="media")
+    suspend(raw, other, raw.now_ms() + 10**7)
+    await lab.submit()
+    assert await admin.purge("default") == 1
+    assert raw.field(f"job:{suspended}", "status") == "queued"
+    assert await admin.purge("default", suspended=True) == 1
+    assert raw.field(f"job:{suspended}", "status") == "canceled"
+    assert raw.members(SUSPENDED) == [other], "that of another queue stays"
+    raw.delete(SUSPENDED)
+
+
+@clause("D-19", "J-16")
+async def test_d19_a_suspended_job_is_canceled_at_once(lab: StreamsLab, raw: Raw) -> None:
+    job_id = await lab.submit()
+    suspend(raw, job_id, "+inf")
+    assert await lab.queue.cancel(job_id) == "canceled"
+    assert await lab.ends(job_id) == 1
+    assert not raw.exists(SUSPENDED, "jobs:open")
+
+
+@clause("D-19", "J-14")
+async def test_d19_lists_have_the_due_time_of_a_suspended_job(lab: StreamsLab, raw: Raw) -> None:
+    due_ms = raw.now_ms() + 10**7
+    waiting, timed, endless = [await lab.submit() for _ in range(3)]
+    suspend(raw, timed, due_ms)
+    suspend(raw, endless, "+inf")
+    page = await lab.queue.page("", 10)
+    found = {record.job_id: record.due_ms for record in page.records}
+    assert found == {waiting: None, timed: due_ms, endless: None}
+    assert await lab.queue.due_ms(timed) == due_ms
+    for delayed, jobs in ((True, []), (False, [waiting])):
+        page = await lab.queue.page("", 10, Selection("queued", delayed=delayed))
+        assert [record.job_id for record in page.records] == jobs
+    raw.delete(SUSPENDED)
+
+
+@clause("D-10")
+def test_d10_suspended_jobs_are_counted_apart(served: ServedJobs, raw: Raw) -> None:
+    job_id = cast(str, served.submit()["job_id"])
+    suspend(raw, job_id, raw.now_ms() + 1_000)
+    scale = served.client.get("/v1/scale").json()
+    assert (scale["waiting"], scale["load"]) == (0, 0)
+    now = served.client.get("/v1/stats").json()["now"]
+    assert (now["waiting"], now["delayed"], now["suspended"]) == (0, 0, 1)
+    (row,) = served.client.get("/v1/overview").json()["systems"]
+    assert (row["waiting"], row["suspended"]) == (0, 1)
+    assert 'jobwire_jobs{queue="",state="suspended"} 1.0' in served.client.get("/metrics").text
+    path = "/v1/jobs/queues/default/purge?suspended=true"
+    assert served.client.post(path).json()["canceled"] == 1

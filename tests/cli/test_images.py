@@ -69,6 +69,51 @@ class Apart:
             program.close()
 
 
+PRIVATE, PUBLIC = "images.token_private_key", "images.token_public_key"
+KEY_TEXT = "MC4CAQAwBQYDK2VwBCIEIJ4Ezz9P0uJ6Jmu8vRhXTOfQbJ7pKMmN2Qd5VnpkG0aB"
+
+
+@clause("I-10", "O-2")
+@pytest.mark.parametrize(
+    ("side", "given", "fault"),
+    [
+        (
+            "api",
+            "none.pem",
+            f"{PRIVATE}: cannot read the file none.pem (No such file or directory)",
+        ),
+        ("api", ".", f"{PRIVATE}: cannot read the file . (Is a directory)"),
+        ("api", "other.pem", f"{PRIVATE}: the file other.pem is not an Ed25519 private key"),
+        ("api", KEY_TEXT, f"{PRIVATE}: lacks the line -----BEGIN"),
+        ("gateway", "none.pem", f"{PUBLIC}: cannot read the file none.pem (No such file"),
+        ("gateway", "other.pem", f"{PUBLIC}: the file other.pem is not an Ed25519 public key"),
+    ],
+)
+def test_i10_a_key_that_cannot_be_used_is_one_line_with_its_file_and_setting(
+    tmp_path: Path,
+    valkey: LocalValkey,
+    seaweedfs: BucketConfig,
+    side: str,
+    given: str,
+    fault: str,
+) -> None:
+    (tmp_path / "other.pem").write_bytes(b"not a key")
+    env = {
+        **s3_env(seaweedfs),
+        "JOBWIRE_VALKEY_URL": valkey.url,
+        "JOBWIRE_IMAGES_KEY_PREFIX": PREFIX,
+        "JOBWIRE_IMAGES_DETECT": "none",
+        "JOBWIRE_IMAGES_TOKEN_PRIVATE_KEY"
+        if side == "api"
+        else "JOBWIRE_IMAGES_TOKEN_PUBLIC_KEY": given,
+    }
+    done = jobwire("images", side, "--port", "0", cwd=tmp_path, env=env)
+    assert done.returncode == 2, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("jobwire:")]
+    assert line.startswith(f"jobwire: {fault}")
+    assert KEY_TEXT not in done.stderr
+
+
 @clause("I-10", "I-20", "I-32", "I-35")
 def test_i32_api_and_upload_gateway_are_separate_programs(
     tmp_path: Path, valkey: LocalValkey, seaweedfs: BucketConfig

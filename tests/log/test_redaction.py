@@ -99,6 +99,13 @@ def test_p31_the_secrets_of_the_settings_are_known(tmp_path: Path) -> None:
 
 
 @clause("P-31")
+def test_p31_a_key_is_a_secret_as_text_and_not_as_a_path() -> None:
+    text = "-----BEGIN PRIVATE KEY-----\\nMC4C"
+    assert load(environ={"JOBWIRE_IMAGES_TOKEN_PRIVATE_KEY": text}).secrets == [text]
+    assert load(environ={"JOBWIRE_IMAGES_TOKEN_PRIVATE_KEY": "/keys/private.pem"}).secrets == []
+
+
+@clause("P-31")
 def test_p31_an_error_of_a_command_is_masked(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(f"raise ValueError('cannot use {BOT}')\n")
     done = jobwire("worker", "broken:app", cwd=tmp_path)

@@ -14,6 +14,7 @@ class Exit(IntEnum):
     NO_SUCH_JOB = 4
     REFUSED = 5
     TIMED_OUT = 6
+    PORT_TAKEN = 7
     BROKEN = 70
     FULL = 75
     INTERRUPTED = 130
@@ -27,6 +28,7 @@ MEANINGS: Final = {
     Exit.NO_SUCH_JOB: "no such job",
     Exit.REFUSED: "refused: too large, or a duplicate with another body",
     Exit.TIMED_OUT: "timed out waiting",
+    Exit.PORT_TAKEN: "another program listens on the port",
     Exit.BROKEN: "an internal error of jobwire",
     Exit.FULL: "queue full or rate limited, try later",
     Exit.INTERRUPTED: "interrupted",

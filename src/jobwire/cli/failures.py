@@ -9,7 +9,7 @@ from jobwire import user_frames
 from jobwire.cli import sanitize
 from jobwire.cli.exits import CliExit, Exit
 from jobwire.job.errors import BackendUnavailable
-from jobwire.local import LocalError, ProgramMissing, StartFailed
+from jobwire.local import LocalError, PortInUse, ProgramMissing, StartFailed
 from jobwire.objects import ObjectsError, StoreRefused
 from jobwire.private_files import Untrusted
 from jobwire.redaction import redact
@@ -58,6 +58,8 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
             return [str(error)], Exit(error.exit_code)
         case StartFailed() | ProgramMissing():
             return [str(error)], Exit.UNREACHABLE
+        case PortInUse():
+            return [str(error)], Exit.PORT_TAKEN
         case LocalError() | ConfigError():
             return [str(error)], Exit.USAGE
         case Unsupported() | AuthFailed():  # it answers: another start does not help

@@ -55,13 +55,13 @@ class Loaded:
         return [
             value
             for leaf, value in self._values()
-            if leaf.secret and isinstance(value, str) and value
+            if leaf.hides(value) and isinstance(value, str) and value
         ]
 
     def shown(self) -> list[ShownSetting]:
         """Every setting, with its value as it may be shown."""
         return [
-            ShownSetting(leaf.path, show(value, secret=leaf.secret), self.origins[leaf.path])
+            ShownSetting(leaf.path, show(value, secret=leaf.hides(value)), self.origins[leaf.path])
             for leaf, value in self._values()
         ]
 

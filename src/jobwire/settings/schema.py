@@ -5,6 +5,7 @@ A settings class is a frozen dataclass that declares everything about its settin
     pool_size: int = 10                               name, type, default; description below
     "How many sockets may block."
     password: str = field(default="", repr=False)     a secret is not in repr
+    key: str = field(…, repr=False, metadata={"may_be_file": True})     a secret, or a path
     job_ttl_s: int = field(…, metadata={"env": "JOB_TTL_S"})     a name of the source documents
     lease_s: float = field(…, metadata={"setting": False})       no setting: passed by the caller
 
@@ -30,6 +31,13 @@ from typing import Final
 PREFIX: Final = "JOBWIRE_"
 
 
+def _is_path(value: object) -> bool:
+    """Whether the value can only be a path. The rest may be a key, also one that is incomplete."""
+    return isinstance(value, str) and (
+        value.startswith(("/", "./", "../")) or value.endswith(".pem")
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """One setting."""
@@ -40,6 +48,12 @@ class Leaf:
     secret: bool
     foreign_names: tuple[str, ...]
     """Its names in the environment, from the source documents."""
+    may_be_file: bool = False
+    """The value may also be the path of a file, which is not a secret."""
+
+    def hides(self, value: object) -> bool:
+        """Whether this value must not be shown."""
+        return self.secret and not (self.may_be_file and _is_path(value))
 
     @property
     def name(self) -> str:
@@ -100,6 +114,7 @@ def _leaves(path: str, cls: type, prefix: str) -> Iterator[Leaf]:
             default=default_of(field),
             secret=not field.repr,
             foreign_names=tuple(name for name in names if name),
+            may_be_file=field.metadata.get("may_be_file", False),
         )
 
 

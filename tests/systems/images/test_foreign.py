@@ -14,7 +14,7 @@ import pytest
 
 from jobwire.systems.images.contract import now_utc
 from jobwire.systems.images.key_files import private_key
-from jobwire.systems.images.tokens import ALGORITHM, read_private_key
+from jobwire.systems.images.tokens import ALGORITHM
 from tests.support import Plain, clause, wait_until_sync
 from tests.support.s3 import boto_client
 from tests.systems.images.site import Event, ImageSite, Json, plain_photo
@@ -178,7 +178,7 @@ def test_i41_a_signed_token_that_is_refused_says_what_it_lacks(
         **change,
     }
     claims = {name: value for name, value in claims.items() if value is not None}
-    key = read_private_key(private_key(site.settings))
+    key = private_key(site.settings)
     image["token"] = jwt.encode(claims, key, algorithm=ALGORITHM)
     answer = site.put(image, plain_photo())
     assert (answer.status_code, answer.json()["code"]) == (401, "bad_upload_token")

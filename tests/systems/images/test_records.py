@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psycopg
 import pytest
 import pytest_asyncio
 import sqlalchemy as sa
@@ -27,7 +28,7 @@ from jobwire.systems.images.database import (
     open_engine,
 )
 from jobwire.systems.images.records import ImageRecords, RecordRefused, RecordStatus
-from tests.support import clause
+from tests.support import Fresh, clause
 
 NOW = datetime(2026, 2, 24, 10, 0, 0, 123456, tzinfo=UTC)
 
@@ -209,6 +210,30 @@ async def test_i14_the_database_url_of_the_source_document_works(postgres_url: s
         await ImageRecords(engine).ping()
     finally:
         await engine.dispose()
+
+
+@clause("I-14")
+async def test_i14_a_database_with_the_encoding_sql_ascii_works(
+    postgres: str, fresh: Fresh
+) -> None:
+    # `initdb` in a container or service without a locale makes such databases.
+    name = fresh("ascii").replace("-", "_").lower()
+    encoding = "ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}" {encoding}')  # pyright: ignore[reportArgumentType, reportCallIssue] - its own name
+        engine = open_engine(database_url(postgres.removesuffix("/postgres") + f"/{name}"))
+        try:
+            await migrate(engine)
+            records = ImageRecords(engine)
+            await records.create(
+                "one", content_type="image/jpeg", filename="été.jpg", tenant="default", now=NOW
+            )
+            record = await records.get("one")
+            assert record is not None
+            assert (record.filename, record.status) == ("été.jpg", "open")
+        finally:
+            await engine.dispose()
+            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')  # pyright: ignore[reportArgumentType, reportCallIssue] - as above
 
 
 @clause("I-13")

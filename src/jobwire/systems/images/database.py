@@ -67,7 +67,11 @@ def open_engine(url: URL) -> AsyncEngine:
             pool_size=5,
             max_overflow=5,
             pool_timeout=_LOCK_TIMEOUT_S,
-            connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
+            connect_args={
+                "connect_timeout": _CONNECT_TIMEOUT_S,
+                # Otherwise a database with the encoding SQL_ASCII returns bytes instead of text.
+                "client_encoding": "utf8",
+            },
         )
     if url.database and url.database != ":memory:":
         Path(url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import Final
 from jobwire.doctor import Finding
 from jobwire.handlers.photo import SetupError
 from jobwire.handlers.photo.detectors import weights
-from jobwire.settings import Loaded, Settings
+from jobwire.settings import Loaded, Settings, SettingsError
 from jobwire.systems.backends import database_file as configured_file
 from jobwire.systems.backends import database_url as configured_database
 from jobwire.systems.backends import known_valkey
@@ -98,15 +98,15 @@ def _keys(settings: Settings) -> Iterator[Finding]:
     if not images.token_private_key and not images.token_public_key:
         yield Finding("image token keys", "ok", "of the data dir")
         return
-    from jobwire.systems.images.tokens import BadKey, read_private_key, read_public_key
+    from jobwire.systems.images.key_files import private_key, public_key
 
     try:
         if images.token_private_key:
-            read_private_key(images.token_private_key)
+            private_key(settings)
         if images.token_public_key:
-            read_public_key(images.token_public_key)
-    except BadKey as error:
-        yield Finding("image token keys", "fault", f"a key {error}")
+            public_key(settings)
+    except SettingsError as error:
+        yield Finding("image token keys", "fault", "; ".join(error.faults))
     else:
         where = "of the settings" if images.token_private_key else "of the data dir"
         yield Finding("image token keys", "ok", where)

@@ -35,7 +35,7 @@ from jobwire.systems.images.records import ImageRecords
 from jobwire.systems.images.results import Reconciler, ResultHandler
 from jobwire.systems.images.scripts import SCRIPTS
 from jobwire.systems.images.storage import image_status
-from jobwire.systems.images.tokens import TokenIssuer, read_private_key
+from jobwire.systems.images.tokens import TokenIssuer
 from jobwire.systems.system import GatewayContext
 from jobwire.valkey import Consumer, Reclaimer
 from jobwire.valkey.server_memory import ServerMemory
@@ -81,6 +81,7 @@ async def images_api(context: GatewayContext, *, separate: bool = False) -> Asyn
     settings, backends = context.settings, context.backends
     connection, bucket = backends.valkey, backends.bucket
     images = settings.images
+    issuer = TokenIssuer(private_key(settings), images.token_life)
     status = image_status(settings, connection)
     await connection.load_scripts(SCRIPTS.values())
     engine = open_engine(database_url(backends.database_url))
@@ -109,7 +110,7 @@ async def images_api(context: GatewayContext, *, separate: bool = False) -> Asyn
             records,
             status,
             bucket,
-            TokenIssuer(read_private_key(private_key(settings)), images.token_life),
+            issuer,
             _upload_address(settings, separate=separate),
             ApiLimits(
                 max_size=images.max_upload_mb * _MEGABYTE,

@@ -50,7 +50,7 @@ class ImagesSettings:
     """Largest upload, in MB of 1,048,576 bytes."""
     token_life: timedelta = timedelta(minutes=15)
     """How long an upload token is valid."""
-    token_private_key: str = field(default="", repr=False)
+    token_private_key: str = field(default="", repr=False, metadata={"may_be_file": True})
     """Ed25519 key of the API, as PEM or as the path of a PEM file; empty: made in the data dir."""
     token_public_key: str = ""
     """The public key that belongs to it, for the upload gateway; empty: of the data dir."""

@@ -5,6 +5,7 @@ refused, whatever its signature. One token uploads one image, once: the claim of
 sees to that, not the token.
 """
 
+import re
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,6 +23,8 @@ ALGORITHM: Final = "EdDSA"
 _CLAIMS: Final = ("image_id", "storage_key", "content_type", "max_size", "exp", "jti")
 _MAX_TOKEN: Final = 2048
 _BEGIN: Final = "-----BEGIN"
+_BASE64: Final = re.compile(r"[A-Za-z0-9+][A-Za-z0-9+/=\s]{39,}")
+_MAKE_KEYS: Final = "to make a pair: jobwire images keys"
 
 
 class BadToken(Exception):
@@ -153,31 +156,41 @@ def public_pem(key: Ed25519PrivateKey) -> bytes:
 
 def read_private_key(given: str) -> Ed25519PrivateKey:
     """A key as PEM text, or the path of a PEM file."""
-    try:
-        key = serialization.load_pem_private_key(_pem(given), None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise BadKey("is not an Ed25519 private key in PEM form; make one: jobwire images keys")
-    return key
+    return load_private_key(*_pem(given))
 
 
 def read_public_key(given: str) -> Ed25519PublicKey:
     """A key as PEM text, or the path of a PEM file."""
+    pem, source = _pem(given)
     try:
-        key = serialization.load_pem_public_key(_pem(given))
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = serialization.load_pem_public_key(pem)
+    except (ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, Ed25519PublicKey):
-        raise BadKey("is not an Ed25519 public key in PEM form; make one: jobwire images keys")
+        raise BadKey(f"{source}is not an Ed25519 public key in PEM form; {_MAKE_KEYS}")
     return key
 
 
-def _pem(given: str) -> bytes:
+def load_private_key(pem: bytes, source: str = "") -> Ed25519PrivateKey:
+    """A key as PEM bytes; an error names their `source`."""
+    try:
+        key = serialization.load_pem_private_key(pem, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it has a password
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise BadKey(f"{source}is not an Ed25519 private key in PEM form; {_MAKE_KEYS}")
+    return key
+
+
+def _pem(given: str) -> tuple[bytes, str]:
+    """The bytes of a key, and for errors the file that they are from."""
     if given.lstrip().startswith(_BEGIN):
         # In an environment variable the line ends are often written as two characters.
-        return given.replace("\\n", "\n").strip().encode()
+        return given.replace("\\n", "\n").strip().encode(), ""
+    if _BASE64.fullmatch(given):  # an error must not print a key
+        raise BadKey(f"lacks the line {_BEGIN} …; give the whole PEM text, or the path of a file")
     try:
-        return Path(given).read_bytes()
-    except OSError as error:
-        raise BadKey(f"cannot be read: {error.strerror}: {given}") from error
+        return Path(given).read_bytes(), f"the file {given} "
+    except (OSError, ValueError) as error:  # ValueError: the path contains NUL
+        reason = getattr(error, "strerror", None) or error
+        raise BadKey(f"cannot read the file {given} ({reason}); {_MAKE_KEYS}") from error

@@ -28,7 +28,7 @@ from jobwire.systems.images.processing import Processing
 from jobwire.systems.images.scripts import SCRIPTS
 from jobwire.systems.images.spool import Spool, SpoolInUse
 from jobwire.systems.images.storage import image_status, spool_folder
-from jobwire.systems.images.tokens import TokenVerifier, read_public_key
+from jobwire.systems.images.tokens import TokenVerifier
 from jobwire.systems.images.uploads import UploadIntake, UploadLimits
 from jobwire.systems.system import GatewayContext
 
@@ -117,6 +117,7 @@ async def image_uploads(context: GatewayContext, *, eager: bool = False) -> Asyn
         max_waiting=images.max_in_work + 1,
         pixel_budget_mb=images.pixel_budget_mb,
     )
+    verifier = TokenVerifier(public_key(settings))
     photos = PhotoWorkers(limits, options)
     if eager:
         await photos.start()
@@ -143,7 +144,7 @@ async def image_uploads(context: GatewayContext, *, eager: bool = False) -> Asyn
         intake = UploadIntake(
             status,
             spool,
-            TokenVerifier(read_public_key(public_key(settings))),
+            verifier,
             sniff=_content_type,
             limits=UploadLimits(
                 max_images=images.max_in_work, max_spool_bytes=images.spool_mb * _MEGABYTE

@@ -108,6 +108,13 @@ async def gated(ctx: Context) -> int:
     return reported
 
 
+@app.handler("block")
+async def block(ctx: Context) -> None:
+    """Blocks the event loop until the file has a line."""
+    while not _lines(Path(ctx.payload["gate"])):
+        time.sleep(0.01)  # noqa: ASYNC251 - blocking is the test
+
+
 @app.handler("trace")
 async def trace(ctx: Context) -> dict[str, str]:
     """Returns the `traceparent` of the job and that of an outgoing request of this handler."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 import httpx
@@ -10,7 +11,8 @@ import httpx
 from jobwire.job.errors import Fail, Retry
 from jobwire.job.messages import JobId, Json
 from jobwire.worker import App, Context
-from jobwire.worker.collector import WorkerCollector, serving
+from jobwire.worker.collector import WorkerCollector, metrics_app
+from jobwire.worker.health_server import serving
 from jobwire.worker.metrics import Series
 from tests.support import clause, wait_until
 from tests.worker.conftest import StartWorker
@@ -56,7 +58,9 @@ async def test_jobs_are_counted_by_task_and_outcome(
     counts = accounts[Series("memory", "fine")]
     assert (counts.ran.cumulated()[-1], counts.waited.cumulated()[-1]) == (("+Inf", 2), ("+Inf", 2))
 
-    with serving(WorkerCollector(worker.metrics, 10, {}), "127.0.0.1", 0) as port:
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    with serving(listening, metrics_app(WorkerCollector(worker.metrics, 10, {}))):
         answer = await asyncio.to_thread(
             httpx.get, f"http://127.0.0.1:{port}/metrics", trust_env=False
         )

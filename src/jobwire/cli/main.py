@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "lifecycle": "Show, set or run the expiry rules of the bucket.",
     "config": "Show every setting, its value and its source.",
     "doctor": "Check this installation; each fault with its fix.",
+    "health": "Ask a program of this machine whether it is ready.",
     "version": "Show the version.",
 }
 

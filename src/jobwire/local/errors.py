@@ -24,10 +24,13 @@ class ProgramMissing(LocalError):
 class PortInUse(LocalError):
     """Another program listens on the requested port."""
 
-    def __init__(self, port: int, *, holder: str = "", free: int | None = None) -> None:
+    def __init__(
+        self, port: int, *, holder: str = "", free: int | None = None, setting: str = ""
+    ) -> None:
+        place = f"{setting}: port {port}" if setting else f"port {port}"
         other = f"port, such as {free}" if free else "port"
         super().__init__(
-            f"port {port} on 127.0.0.1 is in use by {holder or 'another program'}; "
+            f"{place} on 127.0.0.1 is in use by {holder or 'another program'}; "
             f"stop it or choose another {other}"
         )
         self.port = port

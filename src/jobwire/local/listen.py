@@ -18,15 +18,18 @@ from jobwire.net import listening_sockets
 _BACKLOG: Final = 2048
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Listen on host and port; `port` 0 means any free one."""
+def listen(host: str, port: int, setting: str = "") -> socket.socket:
+    """Listen on host and port; `port` 0 means any free one. Errors begin with the `setting`."""
     try:
         return _bound(host, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise PortInUse(port, holder=_listener(port), free=_next_free(host, port)) from None
+            raise PortInUse(
+                port, holder=_listener(port), free=_next_free(host, port), setting=setting
+            ) from None
+        place = f"{setting}: " if setting else ""
         raise LocalError(
-            f"cannot listen on {host}:{port} ({error.strerror or error}); "
+            f"{place}cannot listen on {host}:{port} ({error.strerror or error}); "
             "choose another address or port"
         ) from error
 

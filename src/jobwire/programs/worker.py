@@ -16,6 +16,7 @@ from jobwire import user_frames
 from jobwire.handlers.llm import check_tools
 from jobwire.job.engine import Engine
 from jobwire.job.messages import ServedQueue
+from jobwire.local.listen import listen
 from jobwire.maintenance import Maintenance
 from jobwire.programs.traces import traces
 from jobwire.settings import Settings, SettingsError
@@ -165,7 +166,7 @@ async def serve_worker(
             on_ready=partial(on_ready, queues),
         )
         if settings.worker.metrics_port:
-            stack.enter_context(_metrics(worker, settings.worker, maintained))
+            stack.enter_context(_health(worker, settings.worker, maintained))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, worker.stop)
         await worker.run()
@@ -187,14 +188,13 @@ async def _maintain(engine: Engine, maintained: Counter[str]) -> None:
     await Maintenance(engine.maintenance(), done=maintained).run()
 
 
-def _metrics(
+def _health(
     worker: Worker, settings: WorkerSettings, maintained: Mapping[str, int]
-) -> contextlib.AbstractContextManager[int]:
-    from jobwire.worker.collector import WorkerCollector, serving  # late: an extra
+) -> contextlib.AbstractContextManager[None]:
+    from jobwire.worker.collector import WorkerCollector, metrics_app  # late: an extra
+    from jobwire.worker.health_server import health_app, serving
 
-    collector = WorkerCollector(worker.metrics, settings.slots, maintained)
-    try:
-        return serving(collector, settings.metrics_host, settings.metrics_port)
-    except OSError as error:
-        place = f"{settings.metrics_host}:{settings.metrics_port}"
-        raise SettingsError([f"worker.metrics_port: {place}: {error.strerror}"]) from error
+    listening = listen(settings.metrics_host, settings.metrics_port, "worker.metrics_port")
+    metrics = metrics_app(WorkerCollector(worker.metrics, settings.slots, maintained))
+    max_stall_s = settings.lease.total_seconds()
+    return serving(listening, health_app(worker, metrics, max_stall_s=max_stall_s))

@@ -10,8 +10,8 @@ The path of a job:
     run         the state of the job from lease to end
 
 Besides: lease_renewal (from a thread), backend (recovery after an outage), watchdog (a loop that
-hangs), shutdown (drain, then release), scheduler and cron, metrics and collector, tracing,
-middleware.
+hangs), shutdown (drain, then release), scheduler and cron, metrics, collector and
+health_server, tracing, middleware.
 """
 
 import importlib

@@ -1,31 +1,39 @@
-"""A worker's own /metrics, on the port `worker.metrics_port`; off if that is 0.
+"""The metrics of a worker for Prometheus; it only reads WorkerMetrics. Served by
+`health_server.py`."""
 
-Started by `programs`. It answers from a thread, so that a blocked event loop stays visible; it only
-reads WorkerMetrics.
-"""
-
-import contextlib
-from collections.abc import Generator, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, cast
 
 from jobwire.histogram import Histogram
 from jobwire.worker.metrics import Series, WorkerMetrics
 
 try:
-    from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+    from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.core import (
         CounterMetricFamily,
         GaugeMetricFamily,
         HistogramMetricFamily,
         Metric,
     )
+    from prometheus_client.exposition import make_wsgi_app  # pyright: ignore[reportUnknownVariableType] - its annotations are incomplete
     from prometheus_client.registry import Collector
 except ImportError as error:  # pragma: no cover - tests have the extra
     raise ImportError(
         "worker.metrics_port needs prometheus-client: pip install 'jobwire[metrics]'"
     ) from error
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
 _LABELS: Final = ["queue", "task"]
+
+
+def metrics_app(collector: Collector) -> "WSGIApplication":
+    """The answer to a scrape, with the figures of the process."""
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    registry.register(collector)
+    return cast("WSGIApplication", make_wsgi_app(registry))
 
 
 class WorkerCollector(Collector):
@@ -66,22 +74,3 @@ def _histogram(name: str, help_text: str, histograms: Mapping[Series, Histogram]
     for series, times in histograms.items():
         family.add_metric(series, times.cumulated(), times.seconds)
     return family
-
-
-def serving(collector: Collector, host: str, port: int) -> contextlib.AbstractContextManager[int]:
-    """Answer scrapes until the context ends; OSError if the port is not available."""
-    registry = CollectorRegistry(auto_describe=False)
-    ProcessCollector(registry=registry)
-    registry.register(collector)
-    server, thread = start_http_server(port, host, registry)
-
-    @contextlib.contextmanager
-    def answering() -> Generator[int]:
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-    return answering()

@@ -131,6 +131,11 @@ class QueueLoop:
         """The last take returned fewer jobs than slots: wait again."""
         self._stopping = False
 
+    @property
+    def available(self) -> bool:
+        """Whether its server answers. For any thread."""
+        return self._backend.available
+
     # ── taking ───────────────────────────────────────────────────────────────────────────────────
 
     async def serve(self) -> None:

@@ -29,9 +29,9 @@ class WorkerSettings:
     max_attempts: int = 25
     """The most `max_attempts` that a job may request, if its handler has fewer."""
     metrics_port: int = 0
-    """Port of the worker's own /metrics; 0 means none."""
+    """Port of the worker's own /metrics, /livez and /readyz; 0 means none."""
     metrics_host: str = "127.0.0.1"
-    """Address of the worker's /metrics, which needs no key."""
+    """Address of that port, which needs no key."""
 
     @property
     def max_block_s(self) -> float:

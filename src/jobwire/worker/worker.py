@@ -7,6 +7,7 @@ handlers, opens no connection and knows no wire: its caller does.
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
@@ -76,6 +77,20 @@ class Worker:
     def stop(self) -> None:
         """Drain; the second call releases everything now. Safe to call from a signal handler."""
         self._shutdown.request()
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long the event loop has not run; 0 before it takes jobs. For any thread."""
+        return time.monotonic() - self._watchdog.beat_s if self.ready.is_set() else 0.0
+
+    def not_ready(self) -> str:
+        """Why it takes no jobs now; empty if it does. For any thread."""
+        if not self.ready.is_set():
+            return "it is not registered yet"
+        if self._shutdown.requested.is_set():
+            return "it is stopping"
+        away = [each.engine.name for each in self._queue_loops if not each.available]
+        return f"the server does not answer: {', '.join(away)}" if away else ""
 
     async def run(self) -> None:
         """Serve until stopped, inside the App's lifespan. If cancelled, it releases everything

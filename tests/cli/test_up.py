@@ -23,6 +23,7 @@ from jobwire.local import LocalValkey
 from jobwire.systems.system import SYSTEMS
 from tests.cli.runner import Up, clean_env, is_gone, jobwire
 from tests.support import clause, wait_until_sync
+from tests.support.other_user import exchange, only_root
 
 PARTS = {"gateway", "valkey", "s3", "worker"}
 # The tests of the program that is started once.
@@ -65,6 +66,18 @@ def test_readyz_lists_each_part(up: Up) -> None:
     assert parts.keys() == PARTS | {"uploads", "image records"}
     assert all(part["state"] == "ready" for part in parts.values())
     assert httpx.get(f"{up.url}/version", trust_env=False).json()["version"] == __version__
+
+
+@shared
+@clause("O-6")
+@only_root
+def test_o06_the_program_serves_its_own_user_and_says_so(up: Up) -> None:
+    assert '"access":"root only (gateway.local_users: any admits other users)"' in up.program.output
+    port = int(up.url.rpartition(":")[2])
+    head = "GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    asked = (socket.AF_INET, ("127.0.0.1", 0), ("127.0.0.1", port), head, "")
+    assert exchange(asked)[0].startswith("HTTP/1.1 401")
+    assert exchange(asked, uid=0)[0].startswith("HTTP/1.1 200")
 
 
 @shared

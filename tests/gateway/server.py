@@ -18,6 +18,7 @@ from jobwire.gateway.health import Supervised
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings, KeySettings, ScopeName
 from jobwire.gateway.sse_connections import SseConnections
+from jobwire.local.listen import listen
 
 
 def key(name: str, *scopes: ScopeName, tenant: str = "default") -> KeySettings:
@@ -44,6 +45,7 @@ class Serving:
         settings: GatewaySettings | None = None,
         *features: Feature | TestFeature,
         supervised: Supervised | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         settings = settings or GatewaySettings()
         self.streams = SseConnections(settings)
@@ -54,7 +56,7 @@ class Serving:
         self.gateway = Gateway(
             settings, made, self.streams, version="0.0.test", supervised=supervised
         )
-        self._listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listening = listen(host, 0)
         self.port: int = self._listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._ready = threading.Event()

@@ -44,6 +44,14 @@ BAD_KEY: Final = ProblemKind("bad_key", 401, "this API key is not in the setting
 BAD_TOKEN: Final = ProblemKind(
     "bad_token", 401, "this stream token is invalid or expired; request a new one"
 )
+OTHER_USER: Final = ProblemKind(
+    "other_user",
+    401,
+    "without API keys this gateway serves only the user who started it, and root; your connection "
+    "comes from another user, or from a relay whose user is not known. The user who started it can "
+    "make an API key (`jobwire key`), or admit every user of this machine by `gateway.local_users: "
+    "any` (JOBWIRE_GATEWAY_LOCAL_USERS=any)",
+)
 FORBIDDEN: Final = ProblemKind("forbidden", 403, "this API key does not have the required scope")
 CROSS_SITE: Final = ProblemKind(
     "cross_site", 403, "a page of another origin may not call this gateway; use an API key"
@@ -91,7 +99,7 @@ STOPPING: Final = ProblemKind("stopping", 503, "this gateway is stopping; try ag
 
 # What the gateway adds to the problems of an operation.
 EVERYWHERE: Final = (CROSS_SITE, PROXIED, FOREIGN_HOST, HEADERS_TOO_LARGE, INTERNAL)
-WITH_SCOPE: Final = (UNAUTHORIZED, BAD_KEY, FORBIDDEN, RATE_LIMITED)
+WITH_SCOPE: Final = (UNAUTHORIZED, BAD_KEY, OTHER_USER, FORBIDDEN, RATE_LIMITED)
 WITH_BINARY_BODY: Final = (TIMED_OUT, TOO_LARGE, WRONG_MEDIA_TYPE, ENCODED)
 WITH_BODY: Final = (INVALID_JSON, *WITH_BINARY_BODY, INVALID, TOO_MANY_BODIES, BUSY)
 ON_STREAMS: Final = (BAD_EVENT_ID, BAD_TOKEN, TOO_MANY_STREAMS, STOPPING)

@@ -120,7 +120,7 @@ def cli_exit(error: "ClientError") -> CliExit:
         case Unavailable() | BadAnswer():
             return CliExit(message, Exit.UNREACHABLE)
         case ApiError():
-            hint = _KEY_HINTS.get(error.status, "")
+            hint = "" if error.code == "other_user" else _KEY_HINTS.get(error.status, "")
             if error.code == "unauthorized":  # the gateway's own words are about headers
                 message = "the program needs an API key"
             return CliExit(f"{message} ({sanitize.line(error.code)}){hint}", Exit.REFUSED)

@@ -1,8 +1,8 @@
 """Checks that every request passes before its route runs and before its body is read.
 
-In this order: loopback (if there are no keys), authentication, scope, rate, declared body size. A
-self-authenticated route has its verifier instead of the first four, and it runs last: it may read
-the body. Called by `app`.
+In this order: loopback and the user (if there are no keys), authentication, scope, rate, declared
+body size. A self-authenticated route has its verifier instead of the first four, and it runs last:
+it may read the body. Called by `app`.
 """
 
 from typing import cast
@@ -12,6 +12,7 @@ from jobwire.api.problems import BAD_REQUEST, ENCODED
 from jobwire.gateway.access import SelfAuthenticated
 from jobwire.gateway.auth import Keyring, Principal, require
 from jobwire.gateway.limits import BodyBudget, RequestRate
+from jobwire.gateway.local_users import LocalUsers, is_navigation
 from jobwire.gateway.loopback import loopback_violation
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
@@ -39,12 +40,14 @@ class Admission:
         rate: RequestRate,
         max_body: int,
         budget: BodyBudget,
+        local_users: LocalUsers,
     ) -> None:
         self.keyring = keyring
         self.tokens = tokens
         self._rate = rate
         self._max_body = max_body
         self._budget = budget
+        self._local_users = local_users
 
     def check_request(self, request: HttpRequest) -> None:
         """The checks that do not depend on the route."""
@@ -55,18 +58,21 @@ class Admission:
                 if names.count(name) > 1:
                     raise Problem(BAD_REQUEST, f"the header {name.decode()} is given twice")
 
-    def check_local(self, request: HttpRequest) -> None:
-        """Without keys: raise a Problem unless the request comes from this machine."""
+    def check_local(self, request: HttpRequest, *, public: bool = False) -> None:
+        """Without keys: raise a Problem unless the request comes from a user of this machine who is
+        served. A public route serves the programs of all its users."""
         if self.keyring.is_open:
             violation = loopback_violation(request.method, request.headers)
             if violation is not None:
                 raise Problem(violation)
+            if not public or is_navigation(request):
+                self._local_users.check(request)
 
     def authorize(
         self, request: HttpRequest, scope: Scope, max_body: int = 0, *, stream: bool = False
     ) -> None:
         """Admit the request to a route that requires `scope`, or raise a Problem."""
-        self.check_local(request)
+        self.check_local(request, public=scope == "public")
         headers = request.headers
         if scope != "public":
             token = request.query("token") if stream and b"authorization" not in headers else None

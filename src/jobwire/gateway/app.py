@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from jobwire.api.gateway import OPENAPI
-from jobwire.api.problems import NOT_FOUND, WRONG_METHOD
+from jobwire.api.problems import NOT_FOUND, OTHER_USER, WRONG_METHOD
 from jobwire.gateway import (
     api_page,
     fleet,
@@ -30,6 +30,7 @@ from jobwire.gateway.cors import Cors
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
 from jobwire.gateway.limits import BodyBudget, RequestRate
+from jobwire.gateway.local_users import LocalUsers, is_navigation, page
 from jobwire.gateway.metrics import GatewayCollector, HttpMetrics
 from jobwire.gateway.problems import Problem, as_problem
 from jobwire.gateway.request import (
@@ -74,7 +75,12 @@ class Gateway:
         rate = RequestRate(settings.rate_limit, time.monotonic)
         self.body_budget = BodyBudget(settings.body_budget_mb << 20)
         self._admission = Admission(
-            keyring, tokens, rate, settings.max_body_bytes, self.body_budget
+            keyring,
+            tokens,
+            rate,
+            settings.max_body_bytes,
+            self.body_budget,
+            LocalUsers(settings),
         )
         self._cors = Cors(settings.cors_origins)
         self._http_metrics = HttpMetrics()
@@ -175,6 +181,8 @@ class Gateway:
         problem = self._logged_problem(request, error)
         if request.status:
             request.abort()
+        elif problem.kind is OTHER_USER and is_navigation(request):
+            await request.reply(page(problem))
         elif (refuse := self._form_of(request.path)) is not None:
             await request.reply(refuse(problem))
         else:

@@ -1,8 +1,8 @@
 """Authentication: API keys with a tenant and scopes.
 
 Keys are long and random, so one round of SHA-256 suffices; only hashes are stored. Without keys
-every caller on this machine is the default tenant with all scopes, and `loopback` rejects requests
-that do not come from this machine.
+every caller is the default tenant with all scopes; `loopback` rejects requests that do not come
+from this machine, `local_users` those of its other users.
 """
 
 import secrets
@@ -17,7 +17,7 @@ from jobwire.gateway.problems import Problem
 from jobwire.gateway.settings import KeySettings, ScopeName
 
 KEY_PREFIX: Final = "jw_"
-_CHALLENGE: Final = ((b"www-authenticate", b'Bearer realm="jobwire"'),)
+CHALLENGE: Final = ((b"www-authenticate", b'Bearer realm="jobwire"'),)
 _ALL: Final = frozenset[ScopeName](("submit", "read", "admin"))
 
 
@@ -73,15 +73,15 @@ class Keyring:
         if self.is_open:
             return LOCAL
         if authorization is None:
-            raise Problem(UNAUTHORIZED, headers=_CHALLENGE)
+            raise Problem(UNAUTHORIZED, headers=CHALLENGE)
         scheme, _, key = authorization.partition(b" ")
         if scheme.lower() != b"bearer" or not key:
-            raise Problem(UNAUTHORIZED, headers=_CHALLENGE)
+            raise Problem(UNAUTHORIZED, headers=CHALLENGE)
         # O-6: only digests are compared, and a caller cannot choose the digest of a key: the time
         # of the look-up reveals nothing about a stored key.
         principal = self._by_digest.get(sha256(key.strip()).digest())
         if principal is None:
-            raise Problem(BAD_KEY, headers=_CHALLENGE)
+            raise Problem(BAD_KEY, headers=CHALLENGE)
         return principal
 
 

@@ -16,8 +16,9 @@ import httptools
 import msgspec
 
 from jobwire.api.problems import BAD_REQUEST, HEADERS_TOO_LARGE, TIMED_OUT, ProblemKind
+from jobwire.gateway.peer_socket import PeerSocket
 from jobwire.gateway.problems import MEDIA_TYPE
-from jobwire.gateway.request import SAFETY, TRANSPORT_KEY, Message, new_request_id
+from jobwire.gateway.request import PEER_KEY, SAFETY, TRANSPORT_KEY, Message, new_request_id
 from jobwire.gateway.response_cycle import MAX_UNWANTED_BYTES, ResponseCycle
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.uvicorn_internals import (
@@ -79,6 +80,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._waiting_since_s = self.loop.time()
+        self._peer = PeerSocket(transport)
         # Later than the limit for a client that does not read: `streams` counts those.
         _limit_socket(transport, self.limits.slow_client + _UNACKNOWLEDGED)
 
@@ -227,6 +229,7 @@ class HttpConnection(HttpToolsProtocol):
         scope["raw_path"] = url.path
         scope["query_string"] = url.query or b""
         scope[TRANSPORT_KEY] = self.transport
+        scope[PEER_KEY] = self._peer
         return ResponseCycle(
             self.scope,
             self.transport,

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 from jobwire.api.problems import BAD_EVENT_ID, BAD_REQUEST, TOO_LARGE, WRONG_MEDIA_TYPE
 from jobwire.gateway.auth import ANONYMOUS, Principal
 from jobwire.gateway.limits import BodyBudget
+from jobwire.gateway.peer_socket import uid_of_peer
 from jobwire.gateway.problems import MEDIA_TYPE, Headers, Problem
 
 Message = MutableMapping[str, Any]  # ASGI: the type of a value depends on its key
@@ -26,6 +27,8 @@ MOUNT_KEY: Final = "jobwire.mount"
 """Scope key of the path under which the gateway is mounted, set by `app`."""
 TRANSPORT_KEY: Final = "jobwire.transport"
 """Scope key of the connection's transport, set by `connection`."""
+PEER_KEY: Final = "jobwire.peer"
+"""Scope key of the `PeerSocket` of the connection, set by `connection`."""
 
 # On every response; a header that a route sets overrides it.
 SAFETY: Final[Headers] = (
@@ -122,6 +125,13 @@ class HttpRequest:
     def path(self) -> str:
         """Below `mount`."""
         return self.scope["path"]
+
+    def peer_uid(self) -> int | None:
+        """The user of this machine who opened the connection; None if that is not certain."""
+        peer = self.scope.get(PEER_KEY)
+        if peer is None:  # on a server of others
+            return uid_of_peer(self.scope.get("client"), self.scope.get("server"))
+        return peer.uid
 
     @property
     def mount(self) -> str:

@@ -1,6 +1,7 @@
 """The section `gateway` of the settings: address, API keys, limits."""
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -53,6 +54,9 @@ class GatewaySettings:
     """Port to listen on; 0 means any free port."""
     keys: tuple[KeySettings, ...] = ()
     """API keys: a list of name, hash, scopes and tenant (in the environment: as JSON)."""
+    local_users: Literal["own", "any"] = "own"
+    """Without `keys`: serve the user who started the gateway and root, or any user of this machine;
+    macOS does not tell them apart."""
     token_secret: str = field(default="", repr=False)
     """Signs stream tokens; the same for all gateways, by default random per process."""
     token_ttl: timedelta = timedelta(minutes=5)
@@ -97,6 +101,11 @@ class GatewaySettings:
         """Whether others can reach the server and there are no keys: then it may serve only routes
         that authenticate by themselves."""
         return not self.keys and not is_loopback(self.host)
+
+    @property
+    def serves_own_user_only(self) -> bool:
+        """Whether requests of other users of this machine are refused."""
+        return not self.keys and self.local_users == "own" and sys.platform == "linux"
 
     @property
     def several_tenants(self) -> bool:

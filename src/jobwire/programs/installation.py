@@ -1,5 +1,7 @@
 """What `jobwire up` runs, by the needs of the chosen systems, in the order of the start."""
 
+import os
+import pwd
 import shlex
 import socket
 from collections.abc import Mapping, Sequence
@@ -9,6 +11,7 @@ from urllib.parse import urlsplit
 
 from jobwire import __version__, endpoints
 from jobwire.endpoints import Endpoints, S3Endpoint
+from jobwire.gateway.settings import GatewaySettings
 from jobwire.handlers.llm.models import files
 from jobwire.handlers.llm.models.errors import NoModel
 from jobwire.handlers.llm.settings import LlmSettings
@@ -189,6 +192,7 @@ class Installation:
             "http": self.http,
             "API": f"{self.http}/docs",
             "systems": ", ".join(self._plan.names),
+            "access": _access(settings.gateway),
         }
         if Backend.VALKEY in self._needs:
             facts["valkey"] = (
@@ -222,6 +226,25 @@ def _dead_worker(data_dir: Path) -> int | None:
     endpoints file. We hold the lock that its worker has inherited, so that one has ended."""
     left = endpoints.read(data_dir)
     return None if left is None else left.pids.get("worker")
+
+
+def _access(settings: GatewaySettings) -> str:
+    """Return who may use the gateway (O-6)."""
+    if settings.keys:
+        return "with an API key"
+    if settings.serves_own_user_only:
+        return f"{_own_user()} only (gateway.local_users: any admits other users)"
+    return "every user of this machine"
+
+
+def _own_user() -> str:
+    uid = os.geteuid()
+    if uid == 0:
+        return "root"
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} and root"
+    except KeyError:
+        return f"user {uid} and root"
 
 
 def model_fact(settings: LlmSettings) -> str:

@@ -36,8 +36,9 @@ _LISTEN_S: Final = 30.0
 _PORT_ATTEMPTS: Final = 5
 _CGROUP_MEMORY: Final = Path("/sys/fs/cgroup/memory.max")
 
-# All commands that wires need, none that flush, reconfigure or stop the server.
-_USER_RIGHTS: Final = "~* &* +@all -@dangerous +info +role +client +config|get"
+# All commands that wires need, none that flush, reconfigure or stop the server. A rewrite of the
+# append-only file removes deleted data from the disk.
+_USER_RIGHTS: Final = "~* &* +@all -@dangerous +info +role +client +config|get +bgrewriteaof"
 
 _CONFIG: Final = (
     f"bind {LOOPBACK}",

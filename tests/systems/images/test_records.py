@@ -164,6 +164,56 @@ async def test_i14_migrations_upgrade_an_older_database(engine: AsyncEngine) -> 
     assert await records.apply(processed("old"), NOW) == "applied"
 
 
+@clause("I-14", "I-42")
+async def test_i42_records_that_an_earlier_version_deleted_are_blanked(
+    engine: AsyncEngine,
+) -> None:
+    await migrate(engine, "0003")
+    row = {"moment": NOW, "hash": "e3" * 32}
+    async with engine.begin() as connection:
+        await connection.execute(
+            sa.text(
+                "INSERT INTO images (image_id, tenant, status, filename, upload_type, created_at,"
+                " updated_at, storage_key, sha256, file_size, ended_at, reconciled) VALUES"
+                " ('gone', 'acme', 'deleted', 'passport.jpg', 'image/jpeg', :moment, :moment,"
+                " 'images/gone.webp', :hash, 9, :moment, false),"
+                " ('kept', 'acme', 'ready', 'tree.jpg', 'image/jpeg', :moment, :moment,"
+                " 'images/kept.webp', :hash, 9, :moment, false)"
+            ).bindparams(sa.bindparam("moment", type_=sa.DateTime(timezone=True))),
+            row,
+        )
+    await migrate(engine)
+    records = ImageRecords(engine)
+    (gone,) = await records.to_erase(10)
+    assert (gone.image_id, gone.filename, gone.sha256, gone.file_size) == ("gone", "", None, None)
+    kept = await records.get("kept")
+    assert kept is not None
+    assert (kept.filename, kept.sha256, kept.file_size) == ("tree.jpg", "e3" * 32, 9)
+
+
+@clause("I-42")
+async def test_i42_a_result_for_an_erased_record_is_erased_again(records: ImageRecords) -> None:
+    await create(records, "gone")
+    await records.apply(processed("gone", storage_key="images/jane-doe.webp"), NOW)
+    await records.delete("gone", NOW)
+    record = await records.get("gone")
+    assert record is not None
+    assert (record.filename, record.sha256, record.etag, record.file_size) == ("", None, None, None)
+    assert (record.original_width, record.processed_height, record.ended_at) == (None, None, None)
+    assert record.storage_key == "images/jane-doe.webp", "its object may have to be deleted again"
+    await records.erased("gone", NOW)
+    assert await records.to_erase(10) == []
+    record = await records.get("gone")
+    assert record is not None
+    assert record.storage_key == storage_key("gone")
+    assert await records.apply(processed("gone"), NOW) == "deleted"
+    assert [each.image_id for each in await records.to_erase(10)] == ["gone"]
+    await records.erased("gone", NOW)
+    assert await records.purge(NOW, 10) == 0
+    assert await records.purge(NOW + timedelta(seconds=1), 10) == 1
+    assert await records.get("gone") is None
+
+
 @clause("I-14")
 async def test_i14_an_invalid_row_is_refused_and_not_an_outage(
     records: ImageRecords,

@@ -104,7 +104,7 @@ def test_i05_a_planted_stage_is_found_inside_the_wire(tmp_path: Path) -> None:
 QUOTED = re.compile(r"'((?:[^'\\\n]|\\.)*)'")
 COMMANDS = {
     *("EXISTS", "HMGET", "HSET", "HGET", "HDEL", "PEXPIRE", "SET", "GET", "DEL", "NX", "PX"),
-    *("XADD", "XLEN", "XINFO", "XPENDING", "XRANGE", "XTRIM", "GROUPS", "COUNT", "MAXLEN"),
+    *("XADD", "XLEN", "XINFO", "XPENDING", "XRANGE", "XTRIM", "XDEL", "GROUPS", "COUNT", "MAXLEN"),
     *("MINID", "last-delivered-id", "name", "pending"),
 }
 

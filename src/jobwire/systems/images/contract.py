@@ -52,6 +52,11 @@ class ImageKeys:
 
     # ours
 
+    @property
+    def dead(self) -> str:
+        """STREAM: results that no record can take."""
+        return f"{self.result}:dead"
+
     def owner(self, image_id: str) -> str:
         """STRING: which upload attempt has the claim, so that only that attempt releases it: the
         value of the claim itself is the same for all."""
@@ -65,7 +70,7 @@ class ImageKeys:
 def permanent(prefix: str = "") -> tuple[str, ...]:
     """Patterns (as in SCAN) of the keys that have no lifetime; every other key has one."""
     keys = ImageKeys(prefix)
-    return (keys.result, f"{keys.result}:dead")
+    return (keys.result, keys.dead)
 
 
 PERMANENT: Final = permanent()
@@ -175,6 +180,7 @@ class ImageErrorCode(StrEnum):
     UPLOAD_FAILED = "UPLOAD_FAILED"
     TIMEOUT = "TIMEOUT"
     CANCELED = "CANCELED"
+    EXPIRED = "EXPIRED"
     INTERNAL = "INTERNAL"
 
     @classmethod

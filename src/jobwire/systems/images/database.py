@@ -82,8 +82,9 @@ def open_engine(url: URL) -> AsyncEngine:
 
 def _prepare_sqlite(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
-    # Readers do not wait for a writer, and a commit survives a crash of the machine.
-    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+    # Readers do not wait for a writer, a commit survives a crash of the machine, and what was
+    # deleted or overwritten is filled with zeros in the file.
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

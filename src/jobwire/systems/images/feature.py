@@ -25,6 +25,7 @@ from jobwire.systems.images.database import (
     migrate,
     open_engine,
 )
+from jobwire.systems.images.erasure import Eraser
 from jobwire.systems.images.follow import ImageState, StatusFollower
 from jobwire.systems.images.http.api import ApiLimits, ImageRoutes
 from jobwire.systems.images.http.events import event_route, state_of
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 _log = component("images")
 _MEGABYTE: Final = 1 << 20
 _RECONCILE_S: Final = 60.0
+_ERASE_S: Final = 60.0
 _RECLAIM_IDLE_S: Final = 30.0
 _RECLAIM_SCAN_S: Final = 5.0
 """A result that a killed process had read is applied by another one within both together. Processes
@@ -93,6 +95,8 @@ async def images_api(context: GatewayContext, *, separate: bool = False) -> Asyn
             records, status, bucket, patience=images.token_life + timedelta(seconds=status.ttl_s)
         )
 
+        eraser = Eraser(records, status, bucket, keep=images.keep, purge_after=images.purge_after)
+
         async def by_record(image_id: str) -> ImageState | None:
             record = await records.get(image_id)
             return state_of(record) if record is not None else None
@@ -110,6 +114,7 @@ async def images_api(context: GatewayContext, *, separate: bool = False) -> Asyn
             records,
             status,
             bucket,
+            eraser,
             issuer,
             _upload_address(settings, separate=separate),
             ApiLimits(
@@ -138,7 +143,12 @@ async def images_api(context: GatewayContext, *, separate: bool = False) -> Asyn
                 settings.valkey.config(), "jobwire", connect_timeout_s=START_TIMEOUT_S
             ),
             _results(settings, connection, status.keys, handler),
-            Maintenance([MaintenanceTask("reconcile images", _RECONCILE_S, reconcile)]).running(),
+            Maintenance(
+                [
+                    MaintenanceTask("reconcile images", _RECONCILE_S, reconcile),
+                    MaintenanceTask("erase images", _ERASE_S, eraser.run),
+                ]
+            ).running(),
         ):
             yield feature
     finally:

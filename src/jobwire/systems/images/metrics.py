@@ -111,7 +111,7 @@ class ResultStreamMetrics:
         stream = self._keys.result
         try:
             length = await self._connection.call("XLEN", stream)
-            dead = await self._connection.call("XLEN", f"{stream}:dead")
+            dead = await self._connection.call("XLEN", self._keys.dead)
             lag = (await self._health.summary(stream, self._group)).lag
             try:
                 pending = (await self._connection.xpending(stream, self._group)).count

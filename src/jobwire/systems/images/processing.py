@@ -2,9 +2,11 @@
 
     photo pipeline → bucket → result stored in the spool → original removed → result published
 
-Each accepted upload is one task. A crash at any point repeats the image from the spool: stages do
-not fall back, and the result is published once. If Valkey or the bucket is unreachable, tasks wait
-and go on; `unavailable` then says why new uploads are refused."""
+Each accepted upload is one task. If it is deleted, or has waited for longer than `life_s`, its
+original is removed from the spool at once, also while the bucket is unreachable; what was stored of
+it is deleted when the bucket answers (I-42). A crash at any point repeats the image from the spool:
+stages do not fall back, and the result is published once. If Valkey or the bucket is unreachable,
+tasks wait and go on; `unavailable` then says why new uploads are refused."""
 
 import asyncio
 import contextlib
@@ -35,6 +37,7 @@ from jobwire.systems.images.contract import (
     failed_now,
     format_time,
     now_utc,
+    parse_time,
 )
 from jobwire.systems.images.spool import Spool, SpooledUpload, stored_result
 from jobwire.systems.images.stages import ImageDeleted, StageWriter
@@ -117,8 +120,10 @@ class Processing:
         *,
         stores: int = 4,
         drain_s: float = 5.0,
+        life_s: float = 86_400.0,
     ) -> None:
-        """`stores` photos are written to the bucket at a time."""
+        """`stores` photos are written to the bucket at a time; an upload that has not ended after
+        `life_s` fails as EXPIRED."""
         self._connection = connection
         self._status = status
         self._spool = spool
@@ -126,10 +131,12 @@ class Processing:
         self._photos = photos
         self._storing = asyncio.Semaphore(stores)
         self._drain_s = drain_s
+        self._life_s = life_s
         self._bucket_fault = ""
         self._stopping = False
         self._drain_by_s = 0.0
         self._stages: dict[str, Stage] = {}
+        self._writers: dict[str, StageWriter] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._group: asyncio.TaskGroup | None = None
         self.results: Counter[str] = Counter()
@@ -164,6 +171,7 @@ class Processing:
                 group.create_task(self._extend_ttls(), name="images: extend lifetimes"),
                 group.create_task(self._release_leftovers(), name="images: release claims"),
                 group.create_task(self._watch_bucket(), name="images: watch the bucket"),
+                group.create_task(self._watch_deletions(), name="images: watch deletions"),
             ]
             for entry in self._spool.entries():
                 self.start(entry)
@@ -202,7 +210,11 @@ class Processing:
                 if result is None:
                     result = await self._make(entry, last_try=tries >= _STORE_TRIES)
                     entry = await asyncio.to_thread(self._spool.finish, entry, result)
+                if _is_withdrawn(result, ImageErrorCode.CANCELED):
+                    await self._unpublish(entry)  # nobody waits for the result
                 entry, result = await self._publish(entry, result)
+                if _is_withdrawn(result, ImageErrorCode.EXPIRED):
+                    await self._unpublish(entry)
                 self._spool.remove(entry)
                 self._stages.pop(entry.image_id, None)
                 break
@@ -222,17 +234,26 @@ class Processing:
         if last_try or entry.restarts > _MAX_RESTARTS:
             # An image that crashes the gateway must not do so at every start.
             return failed_now(image_id, ImageErrorCode.INTERNAL, INTERRUPTED)
+        if (left_s := self._left_s(entry)) <= 0:
+            return _expired(entry)
+        life = asyncio.timeout(left_s)
         try:
             async with StageWriter(self._status, image_id, self._on_stage) as stages:
-                photo = await stages.unless_deleted(self._process(entry, stages))
+                self._writers[image_id] = stages
+                async with life:
+                    photo = await stages.unless_deleted(self._process(entry, stages))
                 stages.write(Stage.UPLOADING)
-                # Not cancelled by a deletion: a write that was sent could arrive after it.
-                etag = await self._store(entry, published_metadata(entry.size, photo))
+                etag = await self._store(entry, published_metadata(entry.size, photo), stages)
         except ImageDeleted:
-            await self._unpublish(entry)
             return failed_now(image_id, ImageErrorCode.CANCELED, _DELETED)
+        except TimeoutError:
+            if not life.expired():
+                raise
+            return _expired(entry)
         except _Failure as failure:
             return failure.result
+        finally:
+            self._writers.pop(image_id, None)
         return ProcessedImage(
             image_id=image_id,
             storage_key=entry.storage_key,
@@ -265,8 +286,18 @@ class Processing:
                 failed_now(entry.image_id, ImageErrorCode.read(error.code), error.message)
             ) from error
 
-    async def _store(self, entry: SpooledUpload, metadata: Mapping[str, str]) -> str:
-        """Write the photo to the bucket, waiting while it is unreachable; returns its ETag."""
+    def _left_s(self, entry: SpooledUpload) -> float:
+        """How long the upload may still take."""
+        age = now_utc() - parse_time(entry.accepted_at)
+        return self._life_s - age.total_seconds()
+
+    async def _store(
+        self, entry: SpooledUpload, metadata: Mapping[str, str], stages: StageWriter
+    ) -> str:
+        """Write the photo to the bucket, waiting while it is unreachable; returns its ETag.
+
+        A write is not cancelled by a deletion, nor when the upload expires: it could arrive later.
+        """
         body = await asyncio.to_thread(self._spool.target(entry).read_bytes)
         tries = refusals = 0
         while True:
@@ -285,7 +316,11 @@ class Processing:
                 if refusals >= _STORE_TRIES:
                     failed = failed_now(entry.image_id, ImageErrorCode.UPLOAD_FAILED, _NOT_STORED)
                     raise _Failure(failed) from error
-                await asyncio.sleep(_pause_s(tries))
+                if stages.is_deleted:
+                    raise ImageDeleted from error
+                if (left_s := self._left_s(entry)) <= 0:
+                    raise _Failure(_expired(entry)) from error
+                await asyncio.sleep(min(_pause_s(tries), left_s))
             else:
                 self._bucket_fault = ""
                 return version.e_tag.strip('"')
@@ -309,12 +344,12 @@ class Processing:
             if outcome != "canceled":
                 return entry, result
             # Deleted after the photo was stored: nothing of it stays in the bucket.
-            await self._unpublish(entry)
             result = failed_now(entry.image_id, ImageErrorCode.CANCELED, _DELETED)
             entry = await asyncio.to_thread(self._spool.finish, entry, result)
+            await self._unpublish(entry)
 
     async def _unpublish(self, entry: SpooledUpload) -> None:
-        """Delete what was stored of a deleted image, in all versions."""
+        """Delete what was stored of an image that is deleted or has expired, in all versions."""
         tries = 0
         while True:
             try:
@@ -354,6 +389,15 @@ class Processing:
                 self._spool.forget(leftover)
             await asyncio.sleep(_SWEEP_S)
 
+    async def _watch_deletions(self) -> None:
+        """End the images that were deleted while they wait for a worker or for the bucket."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            with contextlib.suppress(ValkeyError):
+                for image_id in await self._status.deleted(list(self._writers)):
+                    if (stages := self._writers.get(image_id)) is not None:
+                        stages.delete()
+
     async def _watch_bucket(self) -> None:
         while True:
             try:
@@ -377,6 +421,16 @@ class _Failure(Exception):
 
 _NOT_STORED: Final = "the photo could not be stored; upload it again later"
 _DELETED: Final = "the image was deleted"
+_EXPIRED: Final = "the photo could not be published in time; upload it again"
+
+
+def _expired(entry: SpooledUpload) -> FailedImage:
+    return failed_now(entry.image_id, ImageErrorCode.EXPIRED, _EXPIRED)
+
+
+def _is_withdrawn(result: ImageResult, code: ImageErrorCode) -> bool:
+    """Whether an image has ended in this way, by which nothing of it may stay in the bucket."""
+    return isinstance(result, FailedImage) and result.error_code == code
 
 
 def published_metadata(original_size: int, photo: PublishedPhoto) -> dict[str, str]:

@@ -63,6 +63,7 @@ IMAGES: Final = sa.Table(
     sa.Column("error_message", sa.Text),
     sa.Column("ended_at", _TIME),
     sa.Column("reconciled", sa.Boolean, nullable=False),
+    sa.Column("erased_at", _TIME),
 )
 _RESULT_COLUMNS: Final = (
     *("sha256", "etag", "file_size", "content_type", "original_width", "original_height"),
@@ -96,6 +97,8 @@ class ImageRecord:
     ended_at: datetime | None = None
     reconciled: bool = False
     """Ended by the reconciler: the result itself may still come."""
+    erased_at: datetime | None = None
+    """When everything of a deleted image was gone; until then the eraser tries again."""
 
 
 CREATED: Final = "created"
@@ -214,14 +217,61 @@ class ImageRecords:
             return [_record(row) for row in (await connection.execute(wanted)).mappings()]
 
     async def delete(self, image_id: str, now: datetime) -> None:
-        """Mark a record as deleted."""
-        marked = (
-            sa.update(IMAGES)
-            .where(IMAGES.c.image_id == image_id)
-            .values(status=RecordStatus.DELETED, updated_at=now)
-        )
+        """Mark a record as deleted, and blank it; its id, times and storage key are left (I-42)."""
+        marked = sa.update(IMAGES).where(IMAGES.c.image_id == image_id).values(_deleted(now))
         async with self._begin() as connection:
             await connection.execute(marked)
+
+    async def delete_ended(self, before: datetime, now: datetime, limit: int) -> int:
+        """Delete the records of ended images that were created before a time; returns how many."""
+        old = (
+            sa.select(IMAGES.c.image_id)
+            .where(
+                IMAGES.c.status.in_((RecordStatus.READY, RecordStatus.FAILED)),
+                IMAGES.c.created_at < before,
+            )
+            .limit(limit)
+        )
+        marked = sa.update(IMAGES).where(IMAGES.c.image_id.in_(old)).values(_deleted(now))
+        async with self._begin() as connection:
+            return (await connection.execute(marked)).rowcount
+
+    async def to_erase(self, limit: int) -> list[ImageRecord]:
+        """Deleted records of which something may be left outside of the database."""
+        wanted = (
+            sa.select(IMAGES)
+            .where(IMAGES.c.status == RecordStatus.DELETED, IMAGES.c.erased_at.is_(None))
+            .limit(limit)
+        )
+        async with self._begin() as connection:
+            return [_record(row) for row in (await connection.execute(wanted)).mappings()]
+
+    async def erased(self, image_id: str, now: datetime) -> None:
+        """Note that nothing of a deleted image is left; a foreign storage key goes, too."""
+        noted = (
+            sa.update(IMAGES)
+            .where(IMAGES.c.image_id == image_id, IMAGES.c.status == RecordStatus.DELETED)
+            .values(erased_at=now, storage_key=storage_key(image_id))
+        )
+        async with self._begin() as connection:
+            await connection.execute(noted)
+
+    async def purge(self, before: datetime, limit: int) -> int:
+        """Remove records that were erased before a time; returns how many."""
+        old = (
+            sa.select(IMAGES.c.image_id)
+            .where(IMAGES.c.status == RecordStatus.DELETED, IMAGES.c.erased_at < before)
+            .limit(limit)
+        )
+        async with self._begin() as connection:
+            removed = sa.delete(IMAGES).where(IMAGES.c.image_id.in_(old))
+            return (await connection.execute(removed)).rowcount
+
+    async def truncate_log(self) -> None:
+        """Remove earlier contents of rows from SQLite's write-ahead log, if nobody reads it now."""
+        if self._engine.dialect.name == "sqlite":
+            async with self._begin() as connection:
+                await connection.execute(sa.text("PRAGMA wal_checkpoint(TRUNCATE)"))
 
     async def last_hour(
         self, *, tenant: str | None, since: datetime, limit: int
@@ -328,7 +378,24 @@ async def _end(
     record = await _get(connection, image_id)
     if record is None:
         return "unknown"
-    return "deleted" if record.status is RecordStatus.DELETED else "repeated"
+    if record.status is not RecordStatus.DELETED:
+        return "repeated"
+    # Its result is in the stream: there is something to erase again.
+    again = sa.update(IMAGES).where(IMAGES.c.image_id == image_id).values(erased_at=None)
+    await connection.execute(again)
+    return "deleted"
+
+
+def _deleted(now: datetime) -> dict[str, Any]:
+    """The values of a deleted record."""
+    blank = dict.fromkeys(_RESULT_COLUMNS)
+    return {
+        **blank,
+        "status": RecordStatus.DELETED,
+        "filename": "",
+        "updated_at": now,
+        "erased_at": None,
+    }
 
 
 async def _get(connection: AsyncConnection, image_id: str) -> ImageRecord | None:

@@ -56,6 +56,12 @@ class ImagesSettings:
     """The public key that belongs to it, for the upload gateway; empty: of the data dir."""
     url_life: timedelta = timedelta(hours=1)
     """How long the signed URL of a published image is valid."""
+    keep: timedelta = timedelta(0)
+    """Images that have ended are deleted that long after they were announced; 0: never."""
+    purge_after: timedelta = timedelta(days=30)
+    """How long the blank record of a deleted image stays."""
+    spool_life: timedelta = timedelta(hours=24)
+    """An accepted upload that has not ended after that time fails as EXPIRED; it is deleted."""
     detect: tuple[str, ...] = ("faces",)
     """What is hidden: detectors by name or as `package.module:factory`; `none` hides nothing."""
     sensitivity: Literal["balanced", "strict"] = "balanced"
@@ -94,6 +100,13 @@ class ImagesSettings:
             yield "token_life", f"must be 1 to {GUARD_TTL_S} seconds"
         if not timedelta(seconds=1) <= self.url_life <= timedelta(days=7):
             yield "url_life", "must be 1 second to 7 days"
+        for name in ("keep", "purge_after"):
+            if getattr(self, name) < timedelta(0):
+                yield name, "must not be negative"
+        if timedelta(0) < self.keep < self.spool_life:
+            yield "keep", "must be 0, or at least spool_life"
+        if self.spool_life < timedelta(minutes=1):
+            yield "spool_life", "must be at least 1 minute"
         if not self.detect or (NO_DETECTION in self.detect and len(self.detect) > 1):
             yield "detect", f"must name detectors, or be {NO_DETECTION} alone"
         if self.upload_url and not self.upload_url.startswith(("http://", "https://")):

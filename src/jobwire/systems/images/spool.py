@@ -139,8 +139,8 @@ class Spool:
 
     @property
     def size(self) -> int:
-        """Bytes of the accepted uploads."""
-        return sum(entry.size for entry in self._entries.values())
+        """Bytes of the accepted uploads that have not ended."""
+        return sum(entry.size for entry in self._entries.values() if entry.result is None)
 
     def __contains__(self, image_id: object) -> bool:
         return image_id in self._entries

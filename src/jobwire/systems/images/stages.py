@@ -46,6 +46,14 @@ class StageWriter:
         self._queue.put_nowait(None)
         await asyncio.wait([self._task])
 
+    @property
+    def is_deleted(self) -> bool:
+        return self._deleted.is_set()
+
+    def delete(self) -> None:
+        """The image was deleted: end `unless_deleted`."""
+        self._deleted.set()
+
     def write(self, stage: Stage) -> None:
         """Write a stage soon; a repeated one is not written again."""
         if stage == self._last:
@@ -75,7 +83,7 @@ class StageWriter:
         while (stage := await self._queue.get()) is not None:
             try:
                 if await self._status.advance(self._image_id, stage) == "canceled":
-                    self._deleted.set()
+                    self.delete()
             except ServerError as error:
                 _log.warning("stage not written: image=%s: %s", self._image_id, error)
             except ValkeyError:

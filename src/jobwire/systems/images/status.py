@@ -4,7 +4,8 @@ Used by the upload gateway and by the API. Every method raises ValkeyError if th
 answer; all of them can be repeated.
 """
 
-from typing import Literal, cast
+from collections.abc import Sequence
+from typing import Final, Literal, cast
 
 from jobwire.systems.images.contract import (
     GROUP,
@@ -25,6 +26,8 @@ from jobwire.systems.images.contract import (
 from jobwire.systems.images.scripts import SCRIPTS
 from jobwire.valkey import Connection
 
+_ENTRIES: Final = 200
+"""Results that are searched in one step: other clients need the server, too."""
 Advanced = Literal["written", "behind", "ended", "canceled"]
 Finished = Literal["finished", "already", "canceled"]
 
@@ -108,10 +111,35 @@ class ImageStatus:
             ],
         )
 
-    async def delete(self, image_id: str, *, in_work: bool) -> None:
-        """Remove the status of a deleted image; `in_work` cancels it at the upload gateway."""
+    async def delete(self, image_id: str) -> None:
+        """Remove the status of a deleted image, and cancel it at the upload gateway."""
         keys = [self.keys.status(image_id), self.keys.canceled(image_id)]
-        await self._connection.run(SCRIPTS["delete"], keys, ["1" if in_work else "0", self._ttl_ms])
+        await self._connection.run(SCRIPTS["delete"], keys, [self._ttl_ms])
+
+    async def deleted(self, image_ids: Sequence[str]) -> list[str]:
+        """Those of the images that were deleted."""
+        if not image_ids:
+            return []
+        found = await self._connection.call("MGET", *map(self.keys.canceled, image_ids))
+        values = cast("list[str | None]", found)
+        return [each for each, value in zip(image_ids, values, strict=True) if value is not None]
+
+    async def erase_results(self, image_ids: Sequence[str]) -> set[str]:
+        """Delete the acknowledged results of deleted images, and their dead letters; returns the
+        images that have a result which is not acknowledged yet (I-42)."""
+        kept: set[str] = set()
+        for stream, group in ((self.keys.result, self._group), (self.keys.dead, "")):
+            after = "-"
+            while True:
+                reply = await self._connection.run(
+                    SCRIPTS["erase_results"], [stream], [group, after, _ENTRIES, *image_ids]
+                )
+                last, *unread = cast("list[str]", reply)
+                kept.update(unread)
+                if last == "-":
+                    break
+                after = f"({last}"
+        return kept
 
     async def read(self, image_id: str) -> dict[StatusField, str] | None:
         """The status; None if there is none."""

@@ -136,6 +136,7 @@ async def image_uploads(context: GatewayContext, *, eager: bool = False) -> Asyn
             context.backends.bucket,
             photos,
             drain_s=settings.gateway.drain.total_seconds(),
+            life_s=images.spool_life.total_seconds(),
         )
 
         def unavailable() -> str | None:

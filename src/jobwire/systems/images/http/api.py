@@ -19,6 +19,7 @@ from jobwire.job.errors import BackendUnavailable
 from jobwire.job.ids import new_job_id
 from jobwire.objects import Bucket, ObjectsError
 from jobwire.systems.images.contract import IMAGE_ID, Stage, format_time, now_utc, parse_time
+from jobwire.systems.images.erasure import Eraser
 from jobwire.systems.images.follow import ImageState, image_state
 from jobwire.systems.images.http.picture import published_photo
 from jobwire.systems.images.records import ImageRecord, ImageRecords, Position, RecordStatus
@@ -51,6 +52,7 @@ class ImageRoutes:
         records: ImageRecords,
         status: ImageStatus,
         bucket: Bucket,
+        eraser: Eraser,
         issuer: TokenIssuer,
         upload_base: UploadBase,
         limits: ApiLimits,
@@ -59,6 +61,7 @@ class ImageRoutes:
         self._records = records
         self._status = status
         self._bucket = bucket
+        self._eraser = eraser
         self._issuer = issuer
         self._upload_base = upload_base
         self._limits = limits
@@ -150,12 +153,10 @@ class ImageRoutes:
         """Delete the photo and its record; an image that is being processed is canceled."""
         # A deleted one too: an earlier request may have failed half-way.
         record = await self.find(image_id, request, deleted=True)
-        in_work = record.status is RecordStatus.OPEN or record.reconciled
         # The record first: a result that comes now does not bring the image back.
         await self._records.delete(image_id, now_utc())
         try:
-            await self._status.delete(image_id, in_work=in_work)
-            await self._bucket.delete(record.storage_key)
+            await self._eraser.erase(record)
         except ValkeyError as error:
             raise _away("Valkey", error) from error
         except ObjectsError as error:

@@ -16,6 +16,7 @@
 --   already    the image had ended before; nothing was written
 --   canceled   the image was deleted; only the result CANCELED may be published
 -- CLAUSES I-1 I-3 I-7
+-- INCLUDE stream_ids
 local status, canceled, result = KEYS[1], KEYS[2], KEYS[3]
 local group, trim, limit, ttl_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 local stage, progress, updated_at, error_text = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
@@ -32,14 +33,6 @@ local function first_unacknowledged()
       return next_entry and next_entry[1] or '+'
     end
   end
-end
-
-local function before(left, right)
-  if right == '+' then return true end
-  local left_ms, left_seq = string.match(left, '(%d+)-(%d+)')
-  local right_ms, right_seq = string.match(right, '(%d+)-(%d+)')
-  if left_ms ~= right_ms then return tonumber(left_ms) < tonumber(right_ms) end
-  return tonumber(left_seq) < tonumber(right_seq)
 end
 
 -- In steps of a hundred, so that most calls do not look: about `trim` entries are kept.

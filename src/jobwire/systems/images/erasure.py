@@ -1,0 +1,87 @@
+"""Erasure and retention (I-42): what is left of a deleted image, and for how long.
+
+    DELETE      the record is blanked, then `Eraser.erase`: status, object, results in the stream
+    Eraser.run  finishes what an outage interrupted, deletes images that are too old, and removes
+                the records of erased ones
+
+The upload gateway deletes what it has in its spool when it sees the deletion.
+"""
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import Final
+
+from jobwire.job.engine import MaintenanceResult
+from jobwire.objects import Bucket, ObjectsError
+from jobwire.systems.images.contract import now_utc
+from jobwire.systems.images.records import ImageRecord, ImageRecords
+from jobwire.systems.images.status import ImageStatus
+from jobwire.valkey import ValkeyError
+
+_log: Final = logging.getLogger("jobwire.images")
+_PAGE: Final = 100
+_AT_A_TIME: Final = 8
+
+
+class Eraser:
+    """Erases deleted images."""
+
+    def __init__(
+        self,
+        records: ImageRecords,
+        status: ImageStatus,
+        bucket: Bucket,
+        *,
+        keep: timedelta,
+        purge_after: timedelta,
+    ) -> None:
+        """Images are deleted `keep` after their announcement (0: never), the records of deleted
+        ones removed after `purge_after`."""
+        self._records = records
+        self._status = status
+        self._bucket = bucket
+        self._keep = keep
+        self._purge_after = purge_after
+
+    async def erase(self, record: ImageRecord) -> bool:
+        """Erase what is left of a deleted image outside of its record; False if its result is not
+        acknowledged yet.
+
+        Raises if a server does not answer. In both cases `run` tries again.
+        """
+        image_id = record.image_id
+        await self._status.delete(image_id)
+        await self._bucket.delete(record.storage_key)
+        if await self._status.erase_results([image_id]):
+            return False
+        await self._records.erased(image_id, now_utc())
+        return True
+
+    async def run(self) -> MaintenanceResult:
+        """One pass, of a page each."""
+        now = now_utc()
+        old = await self._records.delete_ended(now - self._keep, now, _PAGE) if self._keep else 0
+        if old:
+            _log.info("images deleted by age: images=%d", old)
+        waiting = await self._records.to_erase(_PAGE)
+        erased = await self._erase_all(waiting)
+        purged = await self._records.purge(now - self._purge_after, _PAGE)
+        await self._records.truncate_log()
+        # What cannot be erased now waits for the next period.
+        return MaintenanceResult(erased + purged, more=_PAGE in (old, erased, purged))
+
+    async def _erase_all(self, records: list[ImageRecord]) -> int:
+        limit = asyncio.Semaphore(_AT_A_TIME)
+
+        async def erase(record: ImageRecord) -> bool:
+            async with limit:
+                try:
+                    return await self.erase(record)
+                except (ValkeyError, ObjectsError) as error:
+                    _log.warning(
+                        "image not erased: image=%s: %s; will retry later", record.image_id, error
+                    )
+                    return False
+
+        return sum(await asyncio.gather(*map(erase, records)))

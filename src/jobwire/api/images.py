@@ -79,6 +79,9 @@ class Image(Struct, frozen=True, kw_only=True):
     height: int | None = None
     original_width: int | None = None
     original_height: int | None = None
+    hidden_areas: Annotated[
+        int | None, Meta(description="how many areas were hidden, once it is ready, if it is known")
+    ] = None
     error: ImageFailure | None = None
     stage: Annotated[str | None, Meta(description="while it is processed, if it is known")] = None
     progress: Annotated[int | None, Meta(description="of that stage, in percent")] = None
@@ -99,6 +102,7 @@ class StatusEvent(Struct, frozen=True, omit_defaults=True):
     progress: int
     updated_at: str
     error: str | None = None
+    hidden_areas: Annotated[int | None, Meta(description="with `ready`, if it is known")] = None
 
 
 class UploadAccepted(Struct, frozen=True):
@@ -158,6 +162,7 @@ _IMAGE: Final = {
     "height": 1440,
     "original_width": 4032,
     "original_height": 3024,
+    "hidden_areas": 2,
     "error": None,
     "stage": None,
     "progress": None,

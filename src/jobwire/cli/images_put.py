@@ -63,7 +63,7 @@ class ImageUploads:
             bar.update(task, completed=max(0, state.progress), stage=sanitize.line(state.stage))
         # The record follows the last event within moments.
         image = await client.images.wait(image_id, timeout_s=60.0)
-        self._report(_facts(file, image), f"{image.url}  {file.name}")
+        self._report(_facts(file, image), f"{image.url}  {file.name}{_hidden(image)}")
 
     def _report(self, facts: dict[str, object], text: str) -> None:
         if output.wants_json():
@@ -85,7 +85,18 @@ def _facts(file: Path, image: Image) -> dict[str, object]:
         "height": image.height,
         "file_size": image.file_size,
         "sha256": image.sha256,
+        "hidden_areas": image.hidden_areas,
     }
+
+
+def _hidden(image: Image) -> str:
+    match image.hidden_areas:
+        case None:
+            return ""
+        case 0:
+            return "  (nothing was found to hide)"
+        case number:
+            return f"  ({number} hidden)"
 
 
 def _exit_of(error: Exception) -> CliExit:

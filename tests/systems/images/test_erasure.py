@@ -77,7 +77,7 @@ def table_contents(url: str) -> bytes:
     with psycopg.connect(url) as database:
         listed = "SELECT schemaname, tablename FROM pg_tables"
         tables = database.execute(listed).fetchall()
-        rows = [
+        rows: list[Any] = [
             database.execute(f'SELECT t::text FROM "{schema}"."{table}" t').fetchall()  # pyright: ignore[reportArgumentType, reportCallIssue] - names of the server
             for schema, table in tables
             if schema == "public" or table.startswith("pg_stat")
@@ -237,7 +237,7 @@ async def test_i42_only_acknowledged_results_of_deleted_images_are_removed(
 ) -> None:
     status = ImageStatus(connection, KEYS)
     plain.xgroup_create(KEYS.result, "api-workers", id="0", mkstream=True)
-    entries = {}
+    entries: dict[str, Any] = {}
     for name in ("first", "other", "second", "third"):
         entries[name] = plain.xadd(KEYS.result, {"image_id": name, "sha256": "e3"})
     for number in range(450):  # several parts of the stream

@@ -167,6 +167,8 @@ FAILURE_FIELDS: Final = (
     ResultField.ERROR_MESSAGE,
     ResultField.FAILED_AT,
 )
+RESULT_EXTRA: Final = "hidden_areas"
+"""Ours, behind the fields of a success: how many areas of the photo were hidden (I-38)."""
 SUCCESS_FIELDS: Final = tuple(field for field in ResultField if field not in FAILURE_FIELDS[2:])
 
 
@@ -204,12 +206,17 @@ class ProcessedImage:
     processed_width: int
     processed_height: int
     processed_at: str
+    hidden_areas: int | None = None
+    """None: the gateway of another program does not say."""
 
     def fields(self) -> dict[str, str]:
         """The entry of the result stream."""
         values = {name: str(getattr(self, name)) for name in SUCCESS_FIELDS if name != _STATUS}
         values[_STATUS] = ResultStatus.PROCESSED
-        return {field: values[field] for field in SUCCESS_FIELDS}
+        fields = {str(field): values[field] for field in SUCCESS_FIELDS}
+        if self.hidden_areas is not None:
+            fields[RESULT_EXTRA] = str(self.hidden_areas)
+        return fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,14 +288,24 @@ def parse_result(fields: Mapping[str, str]) -> ImageResult:
         processed_width=_number(fields, ResultField.PROCESSED_WIDTH),
         processed_height=_number(fields, ResultField.PROCESSED_HEIGHT),
         processed_at=_checked_time(values["processed_at"]),
+        hidden_areas=_area_count(fields.get(RESULT_EXTRA, "")),
     )
 
 
 def _number(fields: Mapping[str, str], name: ResultField) -> int:
     text = fields[name]
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
+    if not _is_number(text):
         raise BadResult(f"{name} is not a number: {text[:40]!r}")
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
+
+
+def _area_count(text: str) -> int | None:
+    """The field is not of the published contract: another program may mean something else by it."""
+    return int(text) if _is_number(text) and int(text) <= MOST_AREAS else None
 
 
 def _checked_key(text: str) -> str:
@@ -315,6 +332,8 @@ ORIGINAL_SIZE: Final = "jobwire-original-size"
 HIDDEN_AREAS: Final = "jobwire-hidden-areas"
 """Metadata of the published object: hidden areas by label, as `face=2`."""
 NOTHING_HIDDEN: Final = "none"
+MOST_AREAS: Final = 1_000_000
+"""Hidden areas of a photo; a larger number is not one."""
 IMAGE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 """An image id is part of keys and of file names."""
 

@@ -46,6 +46,8 @@ class ImageState(msgspec.Struct, frozen=True):
     progress: int
     updated_at: str
     error: str | None = None
+    hidden_areas: int | None = None
+    """Of an image that is ready, by its record."""
 
     @property
     def event(self) -> ImageEvent:
@@ -225,7 +227,7 @@ class StatusFollower:
             else:
                 if record is None or record.is_terminal:
                     image.confirming = None
-                    self._set_state(image, state if record is not None else None)
+                    self._set_state(image, _with_areas(state, record))
                     return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -267,6 +269,11 @@ class StatusFollower:
         await subscription.reader.wait_writable()
         subscription.waiting = None
         self._deliver(image, subscription)
+
+
+def _with_areas(state: ImageState, record: ImageState | None) -> ImageState | None:
+    """The end that the status has, with what only the record knows; None without a record."""
+    return record and msgspec.structs.replace(state, hidden_areas=record.hidden_areas)
 
 
 def _read_command(image: _FollowedImage) -> Sequence[Arg]:

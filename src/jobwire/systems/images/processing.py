@@ -16,16 +16,15 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import urlencode
 
 from jobwire.job import retry
 from jobwire.job.errors import JobwireError
 from jobwire.job.ids import random_fraction
 from jobwire.objects import Bucket, ObjectsError
+from jobwire.systems.images.area_counts import hidden_by_label
 from jobwire.systems.images.contract import (
     HIDDEN_AREAS,
     INTERRUPTED,
-    NOTHING_HIDDEN,
     ORIGINAL_SIZE,
     PUBLISHED_TYPE,
     FailedImage,
@@ -52,8 +51,6 @@ _MAX_RESTARTS: Final = 3
 _PING_S: Final = 5.0
 _PING_WHILE_AWAY_S: Final = 0.5
 _SWEEP_S: Final = 5.0
-_MOST_LABELS: Final = 8
-_LONGEST_LABEL: Final = 40
 
 _STAGES: Final = {
     "validate": Stage.VALIDATING,
@@ -266,6 +263,7 @@ class Processing:
             processed_width=photo.width,
             processed_height=photo.height,
             processed_at=format_time(now_utc()),
+            hidden_areas=len(photo.hidden),
         )
 
     async def _process(self, entry: SpooledUpload, stages: StageWriter) -> PublishedPhoto:
@@ -435,9 +433,8 @@ def _is_withdrawn(result: ImageResult, code: ImageErrorCode) -> bool:
 
 def published_metadata(original_size: int, photo: PublishedPhoto) -> dict[str, str]:
     """What the published object remembers of its making: the wire's result has no field for it."""
-    labels = Counter(area.label[:_LONGEST_LABEL] for area in photo.hidden)
-    counted = dict(sorted(labels.items())[:_MOST_LABELS])
-    return {ORIGINAL_SIZE: str(original_size), HIDDEN_AREAS: urlencode(counted) or NOTHING_HIDDEN}
+    by_label = hidden_by_label(area.label for area in photo.hidden)
+    return {ORIGINAL_SIZE: str(original_size), HIDDEN_AREAS: by_label}
 
 
 def _pause_s(tries: int) -> float:

@@ -64,10 +64,12 @@ IMAGES: Final = sa.Table(
     sa.Column("ended_at", _TIME),
     sa.Column("reconciled", sa.Boolean, nullable=False),
     sa.Column("erased_at", _TIME),
+    sa.Column("hidden_areas", sa.Integer),
 )
 _RESULT_COLUMNS: Final = (
     *("sha256", "etag", "file_size", "content_type", "original_width", "original_height"),
     *("processed_width", "processed_height", "error_code", "error_message", "ended_at"),
+    "hidden_areas",
 )
 
 
@@ -92,6 +94,8 @@ class ImageRecord:
     original_height: int | None = None
     processed_width: int | None = None
     processed_height: int | None = None
+    hidden_areas: int | None = None
+    """None: not known, as with a gateway of another program."""
     error_code: str | None = None
     error_message: str | None = None
     ended_at: datetime | None = None
@@ -436,5 +440,6 @@ def _values(result: ImageResult) -> dict[str, Any]:
         "original_height": result.original_height,
         "processed_width": result.processed_width,
         "processed_height": result.processed_height,
+        "hidden_areas": result.hidden_areas,
         "ended_at": parse_time(result.processed_at),
     }

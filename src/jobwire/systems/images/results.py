@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from jobwire.objects import Bucket, Missing, ObjectsError
+from jobwire.systems.images.area_counts import hidden_count
 from jobwire.systems.images.contract import (
     STATUS_TTL_S,
     TERMINAL_STAGES,
@@ -186,6 +187,7 @@ class Reconciler:
                 "etag": found.version.e_tag.strip('"'),
                 "file_size": len(found.body),
                 "content_type": found.content_type,
+                "hidden_areas": hidden_count(found.metadata),
             }
             outcome = await self._records.reconcile(record.image_id, now, found=facts)
         _log.warning(

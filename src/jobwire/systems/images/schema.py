@@ -10,6 +10,7 @@ from typing import Any, Final
 from jobwire.systems.images.contract import (
     FAILURE_FIELDS,
     LONGEST_CODE,
+    RESULT_EXTRA,
     STORAGE_KEY,
     SUCCESS_FIELDS,
     TERMINAL_STAGES,
@@ -70,9 +71,11 @@ def _status() -> Schema:
 
 
 def _result(fields: Iterable[ResultField], status: ResultStatus) -> Schema:
-    properties = {field: _RESULT.get(field, _TEXT) for field in fields}
+    properties: dict[str, Schema] = {field: _RESULT.get(field, _TEXT) for field in fields}
     properties[ResultField.STATUS] = {"const": status}
-    optional = {ResultField.ETAG}
+    optional = {ResultField.ETAG, RESULT_EXTRA}
+    if status is ResultStatus.PROCESSED:
+        properties[RESULT_EXTRA] = {**_NUMBER, "description": "an extra of jobwire; may be ignored"}
     return {
         "description": "an entry of the stream image:result",
         **_object(properties, optional=optional),
@@ -92,8 +95,13 @@ def _event() -> Schema:
                 StatusField.PROGRESS: {"type": "integer", "minimum": -1, "maximum": 100},
                 StatusField.UPDATED_AT: {"type": "string"},
                 StatusField.ERROR: _TEXT,
+                RESULT_EXTRA: {
+                    "type": "integer",
+                    "minimum": 0,
+                    "description": "with `ready`, if it is known",
+                },
             },
-            optional={StatusField.ERROR},
+            optional={StatusField.ERROR, RESULT_EXTRA},
         ),
     }
 

@@ -203,6 +203,7 @@ class ImageRoutes:
             height=record.processed_height,
             original_width=record.original_width,
             original_height=record.original_height,
+            hidden_areas=record.hidden_areas,
             error=failure,
             stage=state.stage if state else None,
             progress=state.progress if state else None,

@@ -19,7 +19,9 @@ _OPENED: Final = Comment("open")
 
 
 def _frame(state: ImageState) -> SseEvent:
-    data = api.StatusEvent(state.stage, state.progress, state.updated_at, state.error)
+    data = api.StatusEvent(
+        state.stage, state.progress, state.updated_at, state.error, state.hidden_areas
+    )
     return SseEvent(state.event, msgspec.json.encode(data), state.event_id)
 
 
@@ -28,7 +30,8 @@ def state_of(record: ImageRecord) -> ImageState | None:
     updated_at = format_time(record.updated_at)
     match record.status:
         case RecordStatus.READY:
-            return ImageState(Stage.DONE, PROGRESS[Stage.DONE], updated_at)
+            areas = record.hidden_areas
+            return ImageState(Stage.DONE, PROGRESS[Stage.DONE], updated_at, hidden_areas=areas)
         case RecordStatus.FAILED:
             error = record.error_message
             return ImageState(Stage.FAILED, PROGRESS[Stage.FAILED], updated_at, error)

@@ -50,10 +50,11 @@ const stageBar = (stage, failedAt = "") => {
   return html`<span class="stages" role="img" aria-label=${failedAt ? `failed at ${failedAt}` : `stage: ${stage}`}>${STAGES.map((_, i) => html`<i class=${cls(i)}></i>`)}</span>`;
 };
 
-// What was hidden, in words; unknown is blank.
-function hiddenWords(text) {
-  if (!text) return "";
-  if (text === "none") return "nothing was found to hide";
+// What was hidden, in words: by kind, if the picture was read, else the number; unknown is blank.
+function hiddenWords(image, text) {
+  if (image.hidden_areas === 0 || text === "none") return "nothing was found to hide";
+  if (!text)
+    return image.hidden_areas == null ? "" : `${plural(image.hidden_areas, "area")} hidden`;
   const parts = [...new URLSearchParams(text)].map(([label, n]) => plural(Number(n) || 0, label));
   return `${parts.join(", ")} hidden`;
 }
@@ -246,6 +247,7 @@ class Images {
 
   published(image, found) {
     const { facts } = found;
+    const hidden = hiddenWords(image, facts?.hidden);
     const rows = [
       ["File", nameOf(image)],
       ["Id", html`<code>${shortId(image.image_id)}</code>${copy(image.image_id, "id")}`],
@@ -256,10 +258,7 @@ class Images {
           ? html`${bytes(image.file_size)} of ${bytes(facts.size)}, <b class="bold">${saved(facts.size, image.file_size)}</b>`
           : bytes(image.file_size),
       ],
-      facts?.hidden && [
-        "Privacy",
-        html`<b class="bold">${hiddenWords(facts.hidden)}</b>, no metadata`,
-      ],
+      hidden && ["Privacy", html`<b class="bold">${hidden}</b>, no metadata`],
       image.sha256 && [
         "SHA-256",
         html`<code>${shortId(image.sha256)}</code>${copy(image.sha256, "SHA-256")}`,
@@ -277,7 +276,7 @@ class Images {
     if (image.status === "failed") return html`<span class="failed">${image.error?.message}</span>`;
     if (image.status !== "ready")
       return image.stage === "queued" ? "not uploaded yet" : (DOING[image.stage] ?? "");
-    const hidden = hiddenWords(picture(picturePath(image.image_id)).facts?.hidden);
+    const hidden = hiddenWords(image, picture(picturePath(image.image_id)).facts?.hidden);
     return [
       image.width && `${image.width} × ${image.height}`,
       image.file_size && bytes(image.file_size),

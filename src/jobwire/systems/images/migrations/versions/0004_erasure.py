@@ -6,20 +6,16 @@ from alembic import op
 revision = "0004"
 down_revision = "0003"
 
-_IMAGES = sa.table(
-    "images",
-    sa.column("status", sa.String),
-    *(sa.column(name) for name in ("filename", "sha256", "etag", "file_size", "content_type")),
-    *(sa.column(name) for name in ("original_width", "original_height")),
-    *(sa.column(name) for name in ("processed_width", "processed_height")),
-    *(sa.column(name) for name in ("error_code", "error_message", "erased_at")),
-)
+_BLANK = """
+UPDATE images SET filename = '', sha256 = NULL, etag = NULL, file_size = NULL, content_type = NULL,
+    original_width = NULL, original_height = NULL, processed_width = NULL, processed_height = NULL,
+    error_code = NULL, error_message = NULL
+WHERE status = 'deleted'
+"""
 
 
 def upgrade() -> None:
     """Blank the records that were deleted by an earlier version."""
     op.add_column("images", sa.Column("erased_at", sa.DateTime(timezone=True)))
-    kept = {"status", "filename", "erased_at"}
-    blank = {column.name: None for column in _IMAGES.columns if column.name not in kept}
-    op.execute(sa.update(_IMAGES).where(_IMAGES.c.status == "deleted").values(filename="", **blank))
+    op.execute(_BLANK)
     op.create_index("images_by_erasure", "images", ["status", "erased_at"])

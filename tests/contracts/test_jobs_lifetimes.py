@@ -59,7 +59,8 @@ async def test_j07_every_change_renews_the_lifetime_of_hash_and_events(
 
     assert renewed()
     # A start within a thousandth of the lifetime after creation changes no lifetime.
-    await let_pass(raw, int(raw.field(keys[0], "created_ts")) + 61)
+    created_ts = raw.field(keys[0], "created_ts")
+    await let_pass(raw, int(created_ts or 0) + 61)
     (leased,) = await worker.take(1)
     assert renewed()
     await worker.report([(leased, Report("log", "1"))])

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 MASK: Final = "•••"
 # A shorter value would mask ordinary words; no generated secret is shorter.
@@ -17,7 +17,7 @@ _MIN_LENGTH: Final = 8
 
 _QUERY_NAMES: Final = (
     "x-amz-signature|x-amz-security-token|x-goog-signature|signature|sig|token|access_token|"
-    "api_key|apikey|key|secret|password"
+    "api_key|apikey|key|secret|(?:sentinel_)?password"
 )
 
 
@@ -79,8 +79,10 @@ _known: Final = _Known()
 
 def register_secrets(values: Iterable[str]) -> None:
     """Mask these values from now on, also percent-encoded and as JSON has them. Of a URL only its
-    password is a secret."""
-    secrets = {_password(value) if "://" in value else value for value in values}
+    passwords are secrets."""
+    secrets = {
+        secret for value in values for secret in (_passwords(value) if "://" in value else [value])
+    }
     forms = {
         form
         for secret in secrets
@@ -109,8 +111,10 @@ def _masked(found: re.Match[str]) -> str:
     return "".join(found.groups()) + MASK
 
 
-def _password(url: str) -> str:
+def _passwords(url: str) -> list[str]:
+    """The password of the server, and that of its sentinels."""
     try:
-        return unquote(urlsplit(url).password or "")
+        parts = urlsplit(url)
+        return [unquote(parts.password or ""), *parse_qs(parts.query).get("sentinel_password", [])]
     except ValueError:
-        return ""
+        return []

@@ -18,6 +18,7 @@ from jobwire.valkey import Connection
 from tests.support import leaks
 from tests.support.program import Program
 from tests.support.proxy import Proxy
+from tests.support.sentinel import Trio
 from tests.support.servers import Plain, plain_client, redis_7_program
 from tests.support.threads import Threads
 from tests.support.unique_names import Fresh
@@ -71,6 +72,20 @@ def redis7(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalValkey]:
         pytest.skip("redis-server 7 is not installed (Debian: apt-get install redis-tools)")
     with LocalValkey(folder / "data", admin=True, program=program) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def trio_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio]:
+    with Trio(tmp_path_factory.mktemp("trio")) as started:
+        yield started
+
+
+@pytest.fixture
+def trio(trio_for_all: Trio) -> Iterator[Trio]:
+    """A primary, two replicas and three sentinels. A test may kill or pause the primary and uses
+    `@pytest.mark.xdist_group("sentinel")`; afterwards all servers run and are empty."""
+    yield trio_for_all
+    trio_for_all.heal()
 
 
 @pytest_asyncio.fixture

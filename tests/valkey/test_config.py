@@ -12,6 +12,7 @@ def test_t01_defaults() -> None:
     config = Config(address="localhost:6379")
     assert (config.db, config.pool_size, config.tls) == (0, 10, False)
     assert (config.dial_timeout_s, config.read_timeout_s, config.write_timeout_s) == (5, 3, 3)
+    assert config.failover_timeout_s == 10
 
 
 def test_t01_pool_size_zero_means_the_default() -> None:
@@ -26,6 +27,9 @@ def test_t01_pool_size_zero_means_the_default() -> None:
         ("address", {"address": "host:65536"}),
         ("address", {"address": "host:six"}),
         ("address", {"address": ":6379"}),
+        ("address", {"sentinels": ("a", ":1"), "primary": "main"}),
+        ("primary", {"sentinels": ("a",)}),
+        ("failover_timeout_s", {"address": "host", "failover_timeout_s": 0.0}),
         ("db", {"address": "host", "db": -1}),
         ("pool_size", {"address": "host", "pool_size": -1}),
         ("dial_timeout_s", {"address": "host", "dial_timeout_s": -1.0}),
@@ -34,7 +38,7 @@ def test_t01_pool_size_zero_means_the_default() -> None:
     ],
 )
 def test_t01_a_wrong_value_names_its_field(
-    field: str, values: dict[str, str | int | float]
+    field: str, values: dict[str, str | int | float | tuple[str, ...]]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         Config(**values)  # pyright: ignore[reportArgumentType]  # wrong on purpose
@@ -68,6 +72,23 @@ def test_t01_addresses(address: str, endpoint: tuple[str, int] | str) -> None:
         ("valkey://me:p:w@host", Config(address="host:6379", username="me", password="p:w")),
         ("unix:///run/v.sock?db=2", Config(address="/run/v.sock", db=2)),
         ("valkey://host?read_timeout_s=9", Config(address="host:6379", read_timeout_s=9)),
+        (
+            "valkey+sentinel://a,b:7000,[::1]/main",
+            Config(sentinels=("a:26379", "b:7000", "[::1]:26379"), primary="main"),
+        ),
+        (
+            "rediss+sentinel://me:p%2Cw@a/m%2F1/2?sentinel_username=s&sentinel_password=p%40",
+            Config(
+                sentinels=("a:26379",),
+                primary="m/1",
+                db=2,
+                tls=True,
+                username="me",
+                password="p,w",
+                sentinel_username="s",
+                sentinel_password="p@",
+            ),
+        ),
     ],
 )
 def test_t01_a_url_equals_the_fields(url: str, config: Config) -> None:
@@ -86,6 +107,13 @@ def test_t01_a_url_equals_the_fields(url: str, config: Config) -> None:
         ("valkey://host/one", "db"),
         ("valkey://host?read_timeout_s=soon", "read_timeout_s"),
         ("valkey://host?colour=red", "url"),
+        ("valkey://a,b", "url"),
+        ("valkey+sentinel://a,b", "url"),
+        ("valkey+sentinel://a,:7/main", "url"),
+        ("valkey+sentinel://a,b:secret-word/main", "url"),
+        ("valkey+sentinel://a,/main", "url"),
+        ("unix+sentinel:///run/v.sock", "url"),
+        ("valkey+sentinel://a,b/main/one", "db"),
     ],
 )
 def test_t01_a_wrong_url_names_the_field(url: str, place: str) -> None:
@@ -97,6 +125,8 @@ def test_t01_a_wrong_url_names_the_field(url: str, place: str) -> None:
 def test_t01_passwords_are_never_shown() -> None:
     config = Config.from_url("valkey://me:secret-word@host:6379")
     assert "secret-word" not in repr(config)
+    by_sentinel = Config.from_url("valkey+sentinel://a/main?sentinel_password=secret-word")
+    assert "secret-word" not in repr(by_sentinel)
     # An unescaped password may be parsed as a port: the error must not quote it.
     with pytest.raises(ConfigError) as caught:
         Config.from_url("valkey://host:secret-word")

@@ -31,7 +31,12 @@ def open_with_short_timeouts(url: str, *, pool_size: int = 8) -> Opening:
     """Short timeouts, for tests that wait for one of them. A loaded machine may need more than one
     attempt to connect in that time."""
     config = Config.from_url(
-        url, dial_timeout_s=0.5, read_timeout_s=0.3, write_timeout_s=0.3, pool_size=pool_size
+        url,
+        dial_timeout_s=0.5,
+        failover_timeout_s=0.5,
+        read_timeout_s=0.3,
+        write_timeout_s=0.3,
+        pool_size=pool_size,
     )
     return Connection.open(config, connect_timeout_s=DEADLINE_S)
 
@@ -143,7 +148,11 @@ async def test_t02_a_peer_that_never_reads_costs_bounded_memory_and_fails(
     valkey: LocalValkey, proxy: Proxy
 ) -> None:
     config = Config.from_url(
-        proxy.url(valkey.url), dial_timeout_s=0.5, read_timeout_s=30, write_timeout_s=0.3
+        proxy.url(valkey.url),
+        dial_timeout_s=0.5,
+        failover_timeout_s=0.5,
+        read_timeout_s=30,
+        write_timeout_s=0.3,
     )
     async with Connection.open(config, connect_timeout_s=DEADLINE_S) as connection:
         proxy.stop_reading()
@@ -330,7 +339,7 @@ async def test_t02_passwords_are_not_in_logs_or_errors(
     own_valkey: LocalValkey, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    config = Config.from_url(own_valkey.url, dial_timeout_s=0.3)
+    config = Config.from_url(own_valkey.url, dial_timeout_s=0.3, failover_timeout_s=0.3)
     async with Connection.open(config, connect_timeout_s=DEADLINE_S) as connection:
         own_valkey.stop()
         await wait_until(lambda: not connection.connected, "the lost connection to be detected")

@@ -155,7 +155,7 @@ async def test_t06_a_handler_that_is_not_callable_is_rejected(
 async def test_t06_a_start_timeout_leaves_nothing_running(
     valkey: LocalValkey, proxy: Proxy, stream: str
 ) -> None:
-    config = Config.from_url(proxy.url(valkey.url), dial_timeout_s=0.3)
+    config = Config.from_url(proxy.url(valkey.url), dial_timeout_s=0.3, failover_timeout_s=0.3)
     async with Connection.open(config, connect_timeout_s=DEADLINE_S) as connection:
         proxy.refuse()
         await wait_until(lambda: not connection.connected, "the connection to be gone")

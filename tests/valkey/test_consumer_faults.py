@@ -197,7 +197,7 @@ async def test_t06_a_consumer_follows_a_failover(tmp_path: Path, stream: str, bu
 async def test_t06_stop_returns_without_a_server(
     valkey: LocalValkey, proxy: Proxy, stream: str
 ) -> None:
-    config = Config.from_url(proxy.url(valkey.url), dial_timeout_s=0.2)
+    config = Config.from_url(proxy.url(valkey.url), dial_timeout_s=0.2, failover_timeout_s=0.2)
     async with Connection.open(config, connect_timeout_s=DEADLINE_S) as connection:
         consumer = build(connection, stream, Recorder())
         await consumer.start()

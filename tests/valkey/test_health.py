@@ -31,7 +31,7 @@ async def test_t09_a_ping_is_measured(connection: Connection) -> None:
 
 @clause("T-9")
 async def test_t09_a_failed_ping_raises(valkey: LocalValkey, proxy: Proxy) -> None:
-    config = Config.from_url(proxy.url(valkey.url), dial_timeout_s=0.2)
+    config = Config.from_url(proxy.url(valkey.url), dial_timeout_s=0.2, failover_timeout_s=0.2)
     async with Connection.open(config, connect_timeout_s=DEADLINE_S) as connection:
         checker = HealthChecker(connection)
         proxy.cut_reply("PING")

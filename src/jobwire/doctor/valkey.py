@@ -13,6 +13,7 @@ from typing import Final
 from jobwire.doctor.finding import Finding
 from jobwire.net import is_loopback
 from jobwire.valkey import Config, Connection, HealthChecker, ServerError, ValkeyError
+from jobwire.valkey.dialer import find_primary
 from jobwire.valkey.health import Health
 
 _SLOW_MS: Final = 20.0
@@ -26,6 +27,7 @@ _DISK_PAUSE_S: Final = 0.03
 async def examine(config: Config, *, fix: str) -> AsyncIterator[Finding]:
     """Check one server; `fix` is for an unreachable server."""
     try:
+        config = await find_primary(config)
         async with Connection.open(config, name="jobwire-doctor") as connection:
             health = await HealthChecker(connection).summary()
             for finding in judge(config, health):

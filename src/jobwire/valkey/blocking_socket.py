@@ -5,19 +5,22 @@ on first use and again after an error; it never sends a command twice. One threa
 `close` may be called from any thread.
 """
 
+import asyncio
 import contextlib
 import socket
 import ssl
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, cast
 
 import hiredis
 
 from jobwire.valkey.config import Config
 from jobwire.valkey.dial import check_greeting, check_name, greeting, refusal
+from jobwire.valkey.dialer import find_primary
 from jobwire.valkey.errors import ConnectionLost, NotSent, ServerError, Unavailable
-from jobwire.valkey.resp_socket import INCOMPLETE, Arg, Reply, new_reader, pack
+from jobwire.valkey.resp_socket import INCOMPLETE, NOT_PRIMARY, Arg, Reply, new_reader, pack
 from jobwire.valkey.scripts import Script
 
 _CHUNK: Final = 65_536
@@ -51,6 +54,8 @@ class BlockingSocket:
                 f"connection to {self._config.address} lost ({error}); the command may have run"
             ) from error
         if isinstance(reply, ServerError):
+            if reply.code in NOT_PRIMARY:
+                self._drop()
             raise reply
         return reply
 
@@ -75,7 +80,7 @@ class BlockingSocket:
     def _dial(self, deadline_s: float) -> None:
         if self._closed:
             raise NotSent("the connection was closed")
-        config = self._config
+        config = self._find(deadline_s)
         self._reader = new_reader()
         try:
             self._sock = _connect(config, max(0.001, deadline_s - time.monotonic()))
@@ -93,6 +98,14 @@ class BlockingSocket:
         except BaseException:
             self._drop()
             raise
+
+    def _find(self, deadline_s: float) -> Config:
+        """How to reach the server; with Sentinel, the server that is the primary now."""
+        config = self._config
+        if not config.sentinels:
+            return config
+        left_s = max(0.001, deadline_s - time.monotonic())
+        return asyncio.run(find_primary(replace(config, dial_timeout_s=left_s)))
 
     def _exchange(self, packed: bytes, deadline_s: float) -> Reply:
         sock = self._sock

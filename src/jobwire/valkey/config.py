@@ -4,8 +4,9 @@ Checked when built, so that a wrong value is reported with its name before any s
 Never shows a password.
 """
 
+import re
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -19,17 +20,30 @@ _SCHEMES: Final = {
     "rediss": True,
     "unix": False,
 }
+_SENTINEL: Final = "+sentinel"
+"""What a scheme ends with if its hosts are sentinels."""
 _DEFAULT_PORT: Final = 6379
+_SENTINEL_PORT: Final = 26379
 _DEFAULT_POOL: Final = 10
-_TIMEOUTS: Final = ("dial_timeout_s", "read_timeout_s", "write_timeout_s")
-_IN_QUERY: Final = ("db", "pool_size", *_TIMEOUTS)
+_TIMEOUTS: Final = ("dial_timeout_s", "failover_timeout_s", "read_timeout_s", "write_timeout_s")
+_LOGIN_OF_SENTINELS: Final = ("sentinel_username", "sentinel_password")
+_IN_QUERY: Final = ("db", "pool_size", *_TIMEOUTS, *_LOGIN_OF_SENTINELS)
 """What may be in the query of a URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    address: str
-    """`host:port`, `[v6]:port`, or the path of a unix socket (starts with `/`)."""
+    address: str = ""
+    """`host:port`, `[v6]:port`, or the path of a unix socket (starts with `/`). With `sentinels`,
+    which know the address, only a name for messages."""
+    sentinels: tuple[str, ...] = ()
+    """The addresses of the sentinels, `host:port` each; every dial asks them for the primary."""
+    primary: str = ""
+    """The primary's name in the configuration of the sentinels. A server that is not a primary is
+    refused."""
+    sentinel_username: str | None = None
+    sentinel_password: str | None = field(default=None, repr=False)
+    """For sentinels that require a login; `username` and `password` are for the servers."""
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     db: int = 0
@@ -39,16 +53,26 @@ class Config:
     pool_size: int = _DEFAULT_POOL
     """Number of sockets that may block at the same time; 0 means the default."""
     dial_timeout_s: float = 5.0
-    """Limit for connecting, and for a command that waits while there is no connection."""
+    """Limit for connecting."""
+    failover_timeout_s: float = 10.0
+    """Limit for a command that waits while there is no connection, as during a failover."""
     read_timeout_s: float = 3.0
     """Limit for a reply; counted after the block time of a blocking command."""
     write_timeout_s: float = 3.0
     """Limit for writes that the server does not read."""
 
     def __post_init__(self) -> None:
-        if not self.address:
+        if self.sentinels:
+            for address in self.sentinels:
+                endpoint_of(address, _SENTINEL_PORT)
+            if not self.primary:
+                raise ConfigError("primary", "is empty; give the name that the sentinels know")
+            if not self.address:
+                object.__setattr__(self, "address", ",".join(self.sentinels))
+        elif not self.address:
             raise ConfigError("address", "is empty; give host:port or the path of a unix socket")
-        _ = self.endpoint
+        else:
+            _ = self.endpoint
         if self.db < 0:
             raise ConfigError("db", f"must not be negative, is {self.db}")
         if self.pool_size < 0:
@@ -63,15 +87,24 @@ class Config:
         """(host, port), or the path of a unix socket."""
         if self.address.startswith("/"):
             return self.address
-        host, colon, port = self.address.rpartition(":")
-        if not colon or (":" in host and not host.startswith("[")):
-            host, port = self.address, str(_DEFAULT_PORT)
-        host = host.strip("[]")
-        if not host:
-            raise ConfigError("address", f"has no host in {self.address!r}")
-        if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError("address", f"has a bad port in {self.address!r}; it must be 1-65535")
-        return host, int(port)
+        return endpoint_of(self.address, _DEFAULT_PORT)
+
+    def of_sentinel(self, address: str) -> "Config":
+        """How to reach one of the sentinels."""
+        host, port = endpoint_of(address, _SENTINEL_PORT)
+        return replace(
+            self,
+            address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            sentinels=(),
+            primary="",
+            username=self.sentinel_username,
+            password=self.sentinel_password,
+            db=0,
+        )
+
+    def of_primary(self, address: str) -> "Config":
+        """How to reach the server that the sentinels name."""
+        return replace(self, address=address, sentinels=())
 
     @classmethod
     def from_url(
@@ -79,30 +112,74 @@ class Config:
     ) -> "Config":
         """Read a URL: `valkey://user:password@host:6379/0`.
 
-        `valkeys://` and `rediss://` mean TLS; `unix:///path?db=0` is a unix socket. The timeouts
-        and `pool_size` may be in the query: `?read_timeout_s=10`.
+        `valkeys://` and `rediss://` mean TLS; `unix:///path?db=0` is a unix socket;
+        `valkey+sentinel://user:password@a,b,c/name/0` is the primary `name` of the sentinels a, b
+        and c. The timeouts and `pool_size` may be in the query: `?read_timeout_s=10`.
         """
+        url, further = _first_host(url)
         try:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
             # Without the cause: its text may contain the password.
             raise ConfigError("url", _url_problem(error)) from None
-        if parts.scheme not in _SCHEMES:
-            raise ConfigError(
-                "url", f"starts with none of {', '.join(f'{s}://' for s in _SCHEMES)}"
-            )
+        scheme = parts.scheme.removesuffix(_SENTINEL)
+        by_sentinels = scheme != parts.scheme
+        if scheme not in _SCHEMES or (by_sentinels and scheme == "unix"):
+            known = [*_SCHEMES, f"valkey{_SENTINEL}", f"valkeys{_SENTINEL}"]
+            raise ConfigError("url", f"starts with none of {', '.join(f'{s}://' for s in known)}")
+        if further and not by_sentinels:
+            raise ConfigError("url", f"has several hosts; use {scheme}{_SENTINEL}:// for sentinels")
         values: dict[str, object] = {
-            "address": _address(parts, port),
             "username": unquote(parts.username) if parts.username else None,
             "password": unquote(parts.password) if parts.password else None,
-            "tls": _SCHEMES[parts.scheme],
+            "tls": _SCHEMES[scheme],
             **_query(parts),
             **overrides,
         }
-        if parts.scheme != "unix" and parts.path.strip("/"):
-            values["db"] = _number("db", parts.path.strip("/"), int)
+        path = "" if scheme == "unix" else parts.path.strip("/")
+        if by_sentinels:
+            values["sentinels"] = (_address(parts, port, _SENTINEL_PORT), *further)
+            primary, _, path = path.partition("/")
+            if not primary:
+                raise ConfigError("url", "has no name of a primary: valkey+sentinel://a,b,c/name")
+            values["primary"] = unquote(primary)
+        else:
+            values["address"] = _address(parts, port, _DEFAULT_PORT)
+        if path:
+            values["db"] = _number("db", path, int)
         return cls(**values)  # pyright: ignore[reportArgumentType]  # checked field by field above
+
+
+def endpoint_of(address: str, default_port: int) -> tuple[str, int]:
+    """(host, port) of an address."""
+    host, colon, port = address.rpartition(":")
+    if not colon or (":" in host and not host.startswith("[")):
+        host, port = address, str(default_port)
+    host = host.strip("[]")
+    if not host:
+        raise ConfigError("address", f"has no host in {address!r}")
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError("address", f"has a bad port in {address!r}; it must be 1-65535")
+    return host, int(port)
+
+
+def _first_host(url: str) -> tuple[str, list[str]]:
+    """The URL with the first of its hosts, and the addresses of the further ones."""
+    head, slashes, rest = url.partition("://")
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    login, at, hosts = authority.rpartition("@")
+    first, *further = hosts.split(",")
+    if not further:
+        return url, []
+    addresses: list[str] = []
+    for host in further:
+        try:
+            parts = urlsplit(f"//{host}")
+            addresses.append(_address(parts, parts.port, _SENTINEL_PORT))
+        except ValueError as error:
+            raise ConfigError("url", _url_problem(error)) from None
+    return f"{head}{slashes}{login}{at}{first}{rest[len(authority) :]}", addresses
 
 
 def _url_problem(error: ValueError) -> str:
@@ -111,7 +188,7 @@ def _url_problem(error: ValueError) -> str:
     )
 
 
-def _address(parts: SplitResult, port: int | None) -> str:
+def _address(parts: SplitResult, port: int | None, default_port: int) -> str:
     if parts.scheme == "unix":
         if not parts.path.startswith("/"):
             raise ConfigError("url", "of a unix socket needs an absolute path: unix:///run/x.sock")
@@ -121,7 +198,7 @@ def _address(parts: SplitResult, port: int | None) -> str:
     if port == 0:
         raise ConfigError("url", "has a bad port; it must be 1-65535")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{host}:{port or _DEFAULT_PORT}"
+    return f"{host}:{port or default_port}"
 
 
 def _query(parts: SplitResult) -> dict[str, object]:
@@ -131,7 +208,10 @@ def _query(parts: SplitResult) -> dict[str, object]:
             raise ConfigError(
                 "url", f"has an unknown parameter {name!r}; known: {sorted(_IN_QUERY)}"
             )
-        values[name] = _number(name, texts[-1], float if name.endswith("_s") else int)
+        if name in _LOGIN_OF_SENTINELS:
+            values[name] = texts[-1]
+        else:
+            values[name] = _number(name, texts[-1], float if name.endswith("_s") else int)
     return values
 
 

@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from jobwire.valkey.config import Config
-from jobwire.valkey.dial import Loading, backoff_s, check_name, dial
+from jobwire.valkey.dial import Loading, backoff_s, check_name
+from jobwire.valkey.dialer import Dialer
 from jobwire.valkey.errors import (
     AuthFailed,
     ConnectionLost,
@@ -37,12 +39,14 @@ from jobwire.valkey.resp_socket import (
     fail_waiter,
     pack,
 )
-from jobwire.valkey.scripts import Script
+from jobwire.valkey.scripts import Script, load_scripts
 from jobwire.valkey.shared_socket_rules import check_shareable
 from jobwire.valkey.subscription import Subscription
 
 _log = logging.getLogger("jobwire.valkey")
 _NOT_PRIMARY_PAUSE_S: Final = 1.0
+_REPLICAS_PAUSE_S: Final = 0.05
+_WRITABLE: Final = load_scripts("jobwire.valkey.lua")["writable"]
 
 
 class Connection(Operations):
@@ -73,7 +77,8 @@ class Connection(Operations):
         self._last_error: ValkeyError | None = None
         self._not_primary_at_s = self._reconnected_at_s = float("-inf")
         self._reconnect_task: asyncio.Task[None] | None = None
-        self._pool = SocketPool(self.config, f"{self.name}-own")
+        self._dialer = Dialer(self.config)
+        self._pool = SocketPool(self._dialer, f"{self.name}-own")
 
     @staticmethod
     def open(
@@ -142,7 +147,7 @@ class Connection(Operations):
     def subscribe(self, *channels: str) -> Subscription:
         """Messages of channels: `async with connection.subscribe("news") as messages:`."""
         self._check_open()
-        return Subscription(self.config, f"{self.name}-sub", channels)
+        return Subscription(partial(self._dialer.dial, f"{self.name}-sub"), channels)
 
     @property
     def connected(self) -> bool:
@@ -169,6 +174,7 @@ class Connection(Operations):
             await self._sock.close("the connection was closed here")
             self._sock = None
         await self._pool.close()
+        await self._dialer.close()
 
     # Issuing and writing
 
@@ -197,13 +203,13 @@ class Connection(Operations):
         outbox.note_waiting(self._loop.time())
         if self._waiting_timer is None:
             self._waiting_timer = self._loop.call_later(
-                self.config.dial_timeout_s, self._fail_expired
+                self.config.failover_timeout_s, self._fail_expired
             )
 
     def _fail_expired(self) -> None:
-        """Fail commands that waited `dial_timeout_s` for a connection or for capacity on it."""
+        """Fail commands that waited `failover_timeout_s` for a connection or for capacity on it."""
         self._waiting_timer = None
-        now_s, limit_s = self._loop.time(), self.config.dial_timeout_s
+        now_s, limit_s = self._loop.time(), self.config.failover_timeout_s
         for waiter in self._outbox.take_older(now_s - limit_s):
             fail_waiter(waiter, self._waiting_error())
         oldest_s = self._outbox.oldest_s()
@@ -211,7 +217,7 @@ class Connection(Operations):
             self._waiting_timer = self._loop.call_at(oldest_s + limit_s, self._fail_expired)
 
     def _waiting_error(self) -> ValkeyError:
-        where, limit_s = self.config.address, self.config.dial_timeout_s
+        where, limit_s = self.config.address, self.config.failover_timeout_s
         if self._sock is not None:
             return NotSent(f"the connection to {where} had no capacity for {limit_s:g} s")
         last_error = self._last_error
@@ -249,7 +255,7 @@ class Connection(Operations):
 
     async def _dial(self) -> RespSocket:
         loads = [("SCRIPT", "LOAD", script.source) for script in self._scripts.values()]
-        sock, _ = await dial(self.config, self.name, (*self._setup, *loads), self._on_push)
+        sock, _ = await self._dialer.dial(self.name, (*self._setup, *loads), self._on_push)
         return sock
 
     def _publish(self, sock: RespSocket) -> None:
@@ -267,9 +273,9 @@ class Connection(Operations):
             while True:
                 reason = await asyncio.shield(sock.closed)
                 self._sock = None
-                _log.warning("connection lost: %s: %s; reconnecting", self.config.address, reason)
+                _log.warning("connection lost: %s: %s; reconnecting", sock.peer, reason)
                 sock = await self._dial_with_backoff()
-                _log.info("reconnected to %s", self.config.address)
+                _log.info("reconnected to %s", sock.peer)
                 self._reconnected_at_s = self._loop.time()
                 self._publish(sock)
         finally:
@@ -279,12 +285,31 @@ class Connection(Operations):
     async def _dial_with_backoff(self) -> RespSocket:
         attempts = 0
         while True:
-            await asyncio.sleep(backoff_s(attempts))
+            await self._dialer.pause(backoff_s(attempts))
             attempts += 1
             try:
-                return await self._dial()
+                sock = await self._dial()
+                if self.config.sentinels:
+                    await self._wait_for_replicas(sock)
             except ValkeyError as error:
                 self._log_failure(error)
+            else:
+                return sock
+
+    async def _wait_for_replicas(self, sock: RespSocket) -> None:
+        """A replica that was promoted refuses writes until another one follows it; nobody should
+        notice. Without one the socket is used for what is left: reads."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.config.failover_timeout_s):
+                while True:
+                    try:
+                        await sock.call("EVAL", _WRITABLE.source, 0)
+                    except ServerError as error:
+                        if error.code != "NOREPLICAS":
+                            return
+                        await asyncio.sleep(_REPLICAS_PAUSE_S)
+                    else:
+                        return
 
     def _log_failure(self, error: ValkeyError) -> None:
         """Log a connect error once, until another one occurs."""
@@ -350,5 +375,9 @@ class Opening:
 
     async def _open(self) -> Connection:
         connection = self._build()
-        await connection.start(self._connect_timeout_s)
+        try:
+            await connection.start(self._connect_timeout_s)
+        except BaseException:
+            await connection.close()
+            raise
         return connection

@@ -1,7 +1,7 @@
-"""Connects a socket, sends HELLO and checks the server's version.
+"""Connects a socket to one address, sends HELLO and checks what answers.
 
-Called by the connection, the pool and subscriptions. One attempt per call: retries are the
-caller's task. Every failure is AuthFailed, Unavailable or Unsupported.
+Called by the dialer and for sentinels. One attempt per call: retries are the caller's task. Every
+failure is AuthFailed, Unavailable or Unsupported.
 """
 
 import asyncio
@@ -58,10 +58,18 @@ def greeting(config: Config, name: str) -> tuple[Arg, ...]:
     return ("HELLO", 3, *auth, "SETNAME", name)
 
 
-def check_greeting(config: Config, reply: Reply) -> int:
-    """Reject a server that is too old; returns the client id."""
+def check_greeting(config: Config, reply: Reply, *, sentinel: bool = False) -> int:
+    """Reject a server that is too old or not the one that is meant; returns the client id."""
     if not isinstance(reply, dict):
         raise Unsupported(f"{config.address} answers, but not as a Valkey or Redis server")
+    if (reply.get("mode") == "sentinel") != sentinel:
+        raise Unsupported(
+            f"{config.address} is not a sentinel; name the sentinels in valkey+sentinel://"
+            if sentinel
+            else f"{config.address} is a sentinel; use valkey+sentinel://{config.address}/<name>"
+        )
+    if config.primary and reply.get("role") != "master":
+        raise Unavailable(f"{config.address} is not the primary {config.primary!r}")
     version = str(reply.get("version", ""))
     major = version.partition(".")[0]
     if not major.isdigit() or int(major) < OLDEST_VERSION:
@@ -97,15 +105,19 @@ async def dial(
     name: str,
     setup: Sequence[tuple[Arg, ...]] = (),
     on_push: Callable[[Push], None] | None = None,
+    *,
+    sentinel: bool = False,
 ) -> tuple[RespSocket, int]:
-    """Connect, run the `setup` commands; returns the socket and its client id."""
+    """Connect to the server at `config.address`, run the `setup` commands; returns the socket and
+    its client id. The name is resolved anew each time: behind it may be another server."""
     sock: RespSocket | None = None
     try:
         async with asyncio.timeout(config.dial_timeout_s):
             sock = await _connect(config)
             if on_push is not None:
                 sock.on_push = on_push
-            client_id = check_greeting(config, await sock.call(*greeting(config, name)))
+            hello = await sock.call(*greeting(config, name))
+            client_id = check_greeting(config, hello, sentinel=sentinel)
             select = [("SELECT", config.db)] if config.db else []
             # A server that is loading answers HELLO and refuses PING.
             waiters = [sock.call(*command) for command in (("PING",), *select, *setup)]

@@ -7,17 +7,17 @@ command is closed, never reused.
 import asyncio
 from typing import Self
 
-from jobwire.valkey.config import Config
-from jobwire.valkey.dial import dial
+from jobwire.valkey.dialer import Dialer
 from jobwire.valkey.errors import Unavailable
 from jobwire.valkey.resp_socket import Arg, RespSocket, Waiter
 
 
 class SocketPool:
-    def __init__(self, config: Config, name: str) -> None:
-        self.config = config
+    def __init__(self, dialer: Dialer, name: str) -> None:
+        self.config = dialer.config
+        self._dialer = dialer
         self._name = name
-        self._permits = asyncio.Semaphore(config.pool_size)
+        self._permits = asyncio.Semaphore(self.config.pool_size)
         self._idle: list[tuple[RespSocket, int]] = []
         self._in_use: set[RespSocket] = set()
         self._closed = False
@@ -38,7 +38,7 @@ class SocketPool:
                 if sock.idle:
                     break
             else:
-                sock, client_id = await dial(self.config, self._name)
+                sock, client_id = await self._dialer.dial(self._name)
                 # A replica accepts no writes: connect anew next time.
                 sock.on_not_primary = sock.retire
         except BaseException:

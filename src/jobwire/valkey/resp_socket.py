@@ -28,7 +28,8 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 _HIGH_WATER: Final = 1024 * 1024
 _GRACE_S: Final = 0.05
 INCOMPLETE: Final = object()  # hiredis' default for "no reply yet" is False, a legal reply
-_NOT_PRIMARY: Final = frozenset({"READONLY", "MASTERDOWN", "LOADING"})
+NOT_PRIMARY: Final = frozenset({"READONLY", "MASTERDOWN", "LOADING"})
+"""Codes of a server that is not the primary now: nothing ran, and a new dial may find it."""
 
 
 class ScriptCall(asyncio.Future[Reply]):
@@ -79,7 +80,7 @@ def _ignore(*_: object) -> None:
 class RespSocket(asyncio.Protocol):
     def __init__(self, peer: str, read_timeout_s: float, write_timeout_s: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._peer = peer
+        self.peer = peer
         self._reader = new_reader()
         self._waiters: deque[Waiter] = deque()
         # One mark per write, not per command: (commands sent so far, time, bytes).
@@ -122,7 +123,7 @@ class RespSocket(asyncio.Protocol):
         if self.closed.done() or self._transport is None:
             for waiter in waiters:
                 fail_waiter(
-                    waiter, NotSent(f"no connection to {self._peer}; the command was not sent")
+                    waiter, NotSent(f"no connection to {self.peer}; the command was not sent")
                 )
             return
         data = packed[0] if len(packed) == 1 else b"".join(packed)
@@ -260,7 +261,7 @@ class RespSocket(asyncio.Protocol):
     # Failures
 
     def _error(self, waiter: Waiter, error: ServerError) -> None:
-        if error.code in _NOT_PRIMARY:
+        if error.code in NOT_PRIMARY:
             self.on_not_primary()
         if (
             error.code == "NOSCRIPT"
@@ -274,7 +275,7 @@ class RespSocket(asyncio.Protocol):
 
     def _lost(self, reason: Exception) -> ConnectionLost:
         lost = ConnectionLost(
-            f"connection to {self._peer} lost ({reason}); the command may have run"
+            f"connection to {self.peer} lost ({reason}); the command may have run"
         )
         lost.__cause__ = reason
         return lost

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jobwire.valkey.config import Config
 from jobwire.valkey.errors import ConfigError
@@ -21,7 +21,8 @@ class ValkeySettings:
     ONE_OF: ClassVar = ("url", "address")
 
     url: str = field(default="", repr=False)
-    """The server in one line: valkey://user:password@host:6379/0 (valkeys:// for TLS)."""
+    """The server in one line: valkey://user:password@host:6379/0 (valkeys:// for TLS), or
+    valkey+sentinel://user:password@a,b,c/name with the sentinels a, b, c."""
     address: str = _DEFAULT_ADDRESS
     """Host:port, instead of `url`."""
     username: str = ""
@@ -30,6 +31,10 @@ class ValkeySettings:
     """Password, unless the URL has one."""
     password_file: str = ""
     """A file that holds the password, instead of `password`."""
+    sentinel_username: str = ""
+    """User name for the sentinels, if they require a login of their own."""
+    sentinel_password: str = field(default="", repr=False)
+    """Password for the sentinels."""
     db: int = 0
     """Number of the database (a URL has its own)."""
     tls: bool = False
@@ -37,7 +42,9 @@ class ValkeySettings:
     pool_size: int = 10
     """Number of sockets that may block at the same time; 0 means 10."""
     dial_timeout: timedelta = timedelta(seconds=5)
-    """Limit for connecting, and for commands that wait while there is no connection."""
+    """Limit for connecting."""
+    failover_timeout: timedelta = timedelta(seconds=10)
+    """Limit for commands that wait while there is no connection, as during a failover."""
     read_timeout: timedelta = timedelta(seconds=3)
     """Limit for a reply, counted after the block time of a blocking command."""
     write_timeout: timedelta = timedelta(seconds=3)
@@ -54,8 +61,11 @@ class ValkeySettings:
             # The URL may be public and the password set separately.
             username=config.username or self.username or None,
             password=config.password or self.password or self._password_of_file() or None,
+            sentinel_username=config.sentinel_username or self.sentinel_username or None,
+            sentinel_password=config.sentinel_password or self.sentinel_password or None,
             pool_size=self.pool_size,
             dial_timeout_s=self.dial_timeout.total_seconds(),
+            failover_timeout_s=self.failover_timeout.total_seconds(),
             read_timeout_s=self.read_timeout.total_seconds(),
             write_timeout_s=self.write_timeout.total_seconds(),
         )
@@ -80,7 +90,17 @@ class ValkeySettings:
         user = f"{login}@" if config.password else ""
         if config.address.startswith("/"):
             return f"unix://{user}{quote(config.address)}?db={config.db}"
-        return f"valkey{'s' if config.tls else ''}://{user}{config.address}/{config.db}"
+        scheme = "valkeys" if config.tls else "valkey"
+        if config.sentinels:
+            login = {
+                name: value
+                for name in ("sentinel_username", "sentinel_password")
+                if (value := getattr(config, name))
+            }
+            query = f"?{urlencode(login)}" if login else ""
+            path = f"{quote(config.primary, safe='')}/{config.db}"
+            return f"{scheme}+sentinel://{user}{config.address}/{path}{query}"
+        return f"{scheme}://{user}{config.address}/{config.db}"
 
     def check(self) -> Iterator[tuple[str, str]]:
         """Yield each error: the field, and what is wrong with it."""

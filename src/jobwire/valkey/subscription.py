@@ -7,10 +7,10 @@ reads the state itself; nothing may depend on a message alone.
 
 import asyncio
 from collections import deque
-from typing import Final, Self
+from collections.abc import Callable
+from typing import Final, Protocol, Self
 
-from jobwire.valkey.config import Config
-from jobwire.valkey.dial import backoff_s, dial
+from jobwire.valkey.dial import backoff_s
 from jobwire.valkey.errors import ConnectionLost, NotSent, ValkeyError
 from jobwire.valkey.resp_socket import Push, RespSocket
 
@@ -18,10 +18,15 @@ PING_EVERY_S: Final = 10.0
 MAX_UNREAD: Final = 10_000
 
 
+class Dial(Protocol):
+    """Connects a socket once; returns it and its client id."""
+
+    async def __call__(self, *, on_push: Callable[[Push], None]) -> tuple[RespSocket, int]: ...
+
+
 class Subscription:
-    def __init__(self, config: Config, name: str, channels: tuple[str, ...]) -> None:
-        self._config = config
-        self._name = name
+    def __init__(self, dial: Dial, channels: tuple[str, ...]) -> None:
+        self._dial = dial
         self._channels = channels
         self._sock: RespSocket | None = None
         self._messages: deque[tuple[str, str]] = deque()
@@ -59,7 +64,7 @@ class Subscription:
                 await self._ping(self._sock)
 
     async def _connect(self) -> RespSocket:
-        sock, _ = await dial(self._config, self._name, on_push=self._store)
+        sock, _ = await self._dial(on_push=self._store)
         sock.closed.add_done_callback(lambda _: self._changed.set())
         try:
             sock.send_unanswered("SUBSCRIBE", *self._channels)

@@ -124,6 +124,14 @@ class Program:
         """SIGINT: what Ctrl-C sends."""
         self._child.send(signal.SIGINT)
 
+    def pause(self) -> None:
+        """SIGUSR1: a worker takes no more jobs."""
+        self._child.send(signal.SIGUSR1)
+
+    def resume(self) -> None:
+        """SIGUSR2: a worker takes jobs again."""
+        self._child.send(signal.SIGUSR2)
+
     def kill(self) -> int:
         """kill -9, and wait for the end."""
         return self._child.kill()

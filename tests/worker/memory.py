@@ -60,6 +60,9 @@ class MemoryEngine:
         self.cards: Sequence[TaskDefinition] = ()
         self.lacks = no_missing_requirements
         self.entered = False
+        self.slots = 0
+        self.waits = 0
+        """Waits in progress."""
         self.kept = threading.Event()
         self._waker = server.waker()
         self._woken = False
@@ -76,8 +79,19 @@ class MemoryEngine:
     ) -> None:
         self.server.check_up()
         self.cards, self.entered, self.lacks = tasks, True, lacks
+        self.slots = slots
+
+    def set_slots(self, slots: int) -> None:
+        self.slots = slots
 
     async def wait(self, timeout_s: float, room: int = 1) -> bool:
+        self.waits += 1
+        try:
+            return await self._wait(timeout_s)
+        finally:
+            self.waits -= 1
+
+    async def _wait(self, timeout_s: float) -> bool:
         if self.hangs:
             self.hangs -= 1
             await asyncio.Event().wait()

@@ -60,7 +60,7 @@ async def test_jobs_are_counted_by_task_and_outcome(
 
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
-    with serving(listening, metrics_app(WorkerCollector(worker.metrics, 10, {}))):
+    with serving(listening, metrics_app(WorkerCollector(worker.metrics, lambda: 10, {}))):
         answer = await asyncio.to_thread(
             httpx.get, f"http://127.0.0.1:{port}/metrics", trust_env=False
         )

@@ -366,3 +366,18 @@ async def test_a_job_that_waits_too_long_for_a_slot_is_released(
     assert queues.quiet.jobs[job].deliveries == 0
     queues.gate.set()
     await wait_until(lambda: queues.running == 0)
+
+
+async def test_a_job_that_a_wait_has_started_runs_in_a_paused_worker(work: StartWorker) -> None:
+    """Its lease would run out otherwise."""
+    app, server = App(), MemoryServer()
+    app.handler("task")(lambda ctx: None)
+    engine = Prefetching(server, "quiet")
+    worker = await work(app, engine, slots=1)
+    await wait_until(lambda: engine.offers == [1])
+    first, second = server.add("task"), server.add("task")
+    worker.pause()  # ends the wait, which starts the first job
+    await wait_until(lambda: server.jobs[first].outcome is not None)
+    await worker.wait_idle()
+    assert server.jobs[second].outcome is None
+    assert engine.offers == [1], "a paused worker does not wait for jobs"

@@ -204,3 +204,126 @@ async def test_a_waiting_job_that_has_ended_passes_its_slot_on() -> None:
     share.when_free(lambda: not taken.append(True))
     share.release()
     assert (taken, share.held, slots.free) == ([True], 1, 0)
+
+
+# ── changed at run time ──────────────────────────────────────────────────────────────────────────
+
+
+@clause("B-21")
+async def test_b21_a_running_worker_gets_more_and_fewer_slots(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker
+) -> None:
+    app, meter = App(), Meter()
+
+    @app.handler("task")
+    async def task(ctx: Context) -> None:
+        await meter.run("all")
+
+    jobs = [server.add("task") for _ in range(20)]
+    worker = await work(app, engine, slots=2)
+    await wait_until(lambda: meter.now["all"] == 2)
+    app.worker.slots = 6
+    await wait_until(lambda: meter.now["all"] == 6)
+    assert worker.slots == engine.slots == 6, "the server is told as well"
+    app.worker.slots = 3
+    await wait_until(lambda: engine.slots == 3)
+    assert meter.now["all"] == 6, "running jobs are not stopped"
+    meter.most.clear()
+    settled = len(server.settles)
+    meter.gate.set()
+    await wait_until(lambda: len(server.settles) == len(jobs))
+    assert settled == 0
+    assert meter.most["all"] <= 6
+    assert worker.slots == 3
+
+
+async def test_fewer_slots_hold_for_the_jobs_after_the_running_ones() -> None:
+    slots = Slots(4)
+    one, other = slots.share(lambda: None), slots.share(lambda: None)
+    assert (one.try_acquire(3), other.try_acquire(1)) == (3, 1)
+    slots.resize(2)
+    one.release(2)
+    assert other.try_acquire(1) == 0, "two are held, as many as there are"
+    one.release()
+    assert other.try_acquire(4) == 1
+    slots.resize(3)
+    assert one.try_acquire(4) == 1
+
+
+@pytest.mark.parametrize("slots", [0, -1])
+async def test_a_worker_needs_a_slot(work: StartWorker, engine: MemoryEngine, slots: int) -> None:
+    app = App()
+    app.handler("task")(lambda ctx: None)
+    worker = await work(app, engine, slots=2)
+    with pytest.raises(ValueError, match="at least one"):
+        worker.slots = slots
+    assert worker.slots == 2
+
+
+@clause("B-21")
+async def test_b21_a_paused_worker_takes_nothing_until_it_resumes(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker
+) -> None:
+    app, meter = App(), Meter()
+
+    @app.handler("task")
+    async def task(ctx: Context) -> None:
+        await meter.run("all")
+
+    for _ in range(6):
+        server.add("task")
+    worker = await work(app, engine, slots=2)
+    await wait_until(lambda: meter.now["all"] == 2)
+    worker.pause()
+    assert worker.paused
+    meter.gate.set()
+    await worker.wait_idle()
+    assert len(server.settles) == 2, "running jobs end, the others wait"
+    another = MemoryEngine(server)
+    await work(app, another, slots=1)
+    await wait_until(lambda: len(server.settles) == 6)
+    holders = [record.holder for record in server.jobs.values()]
+    assert holders.count(engine.consumer) == 2
+    worker.resume()
+    assert not worker.paused
+    server.add("task")
+    await wait_until(lambda: len(server.settles) == 7)
+
+
+async def test_a_paused_worker_that_waited_takes_nothing(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker
+) -> None:
+    app = App()
+    app.handler("task")(lambda ctx: None)
+    worker = await work(app, engine)
+    worker.pause()
+    await wait_until(lambda: engine.waits == 0, "the end of the wait")
+    job = server.add("task")
+    await worker.wait_idle()
+    assert server.jobs[job].outcome is None
+    worker.resume()
+    await wait_until(lambda: server.jobs[job].outcome is not None)
+
+
+async def test_a_handler_in_a_thread_pauses_its_worker(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker
+) -> None:
+    app = App()
+
+    @app.handler("task")
+    def task(ctx: Context) -> None:
+        app.worker.pause()
+
+    jobs = [server.add("task") for _ in range(2)]
+    worker = await work(app, engine, slots=1)
+    await wait_until(lambda: worker.paused and len(server.settles) == 1)
+    await worker.wait_idle()
+    assert sum(server.jobs[job].outcome is None for job in jobs) == 1
+
+
+async def test_an_app_without_a_worker_says_so(engine: MemoryEngine, work: StartWorker) -> None:
+    app = App()
+    app.handler("task")(lambda ctx: None)
+    with pytest.raises(RuntimeError, match="no worker"):
+        _ = app.worker
+    assert await work(app.wrapped(lambda handler: handler), engine) is app.worker

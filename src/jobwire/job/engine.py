@@ -215,6 +215,10 @@ class Engine(Protocol):
         `wait`."""
         ...
 
+    def set_slots(self, slots: int, /) -> None:
+        """The worker has so many slots from now on; published with the next heartbeat."""
+        ...
+
     async def wait(self, timeout_s: float, capacity: int = 1, /) -> bool:
         """Wait until there may be work; False after the timeout. One caller at a time, without
         blocking other calls. It may start up to `capacity` jobs as they arrive, which the next

@@ -169,6 +169,8 @@ async def serve_worker(
             stack.enter_context(_health(worker, settings.worker, maintained))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, worker.stop)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, worker.pause)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, worker.resume)
         await worker.run()
         return worker.left_behind
 
@@ -195,6 +197,6 @@ def _health(
     from jobwire.worker.health_server import health_app, serving
 
     listening = listen(settings.metrics_host, settings.metrics_port, "worker.metrics_port")
-    metrics = metrics_app(WorkerCollector(worker.metrics, settings.slots, maintained))
+    metrics = metrics_app(WorkerCollector(worker.metrics, lambda: worker.slots, maintained))
     max_stall_s = settings.lease.total_seconds()
     return serving(listening, health_app(worker, metrics, max_stall_s=max_stall_s))

@@ -215,6 +215,9 @@ class SingleJobEngine:
     ) -> None:
         """Nothing to do: no other process sees this queue."""
 
+    def set_slots(self, slots: int) -> None:
+        """Nothing to do, as for `register`."""
+
     async def wait(self, timeout_s: float, capacity: int = 1) -> bool:  # noqa: ARG002 - of the protocol
         try:
             async with asyncio.timeout(timeout_s):

@@ -12,7 +12,15 @@ Made by users (`app = App()`), read by the worker and the CLI. It opens nothing 
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -49,8 +57,9 @@ from jobwire.worker.reports import ReportSink
 from jobwire.worker.scheduler import CronEntry
 from jobwire.worker.signature import HandlerKind, InvalidPayload, Signature
 
-if TYPE_CHECKING:  # middleware.py wraps the handlers of an App
+if TYPE_CHECKING:  # both modules use an App
     from jobwire.worker.middleware import Middleware
+    from jobwire.worker.worker import Worker
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P", contravariant=True)
@@ -241,6 +250,26 @@ class App:
         """Schedules of functions that are not handlers yet."""
         self._tools: dict[str, Callable[..., object]] = {}
         self._checks: list[RequirementCheck] = []
+        self._workers: list[Worker] = []
+        """Those that run it or a copy of it."""
+
+    @property
+    def worker(self) -> "Worker":
+        """The worker that runs this App, from its lifespan on: its `slots` can be changed, and it
+        can be paused. RuntimeError if none does in this process, as in that of a handler with
+        `process=True`."""
+        if not self._workers:
+            raise RuntimeError("no worker runs this App in this process")
+        return self._workers[-1]
+
+    @contextlib.contextmanager
+    def run_by(self, worker: "Worker") -> Generator[None]:
+        """The worker runs this App meanwhile."""
+        self._workers.append(worker)
+        try:
+            yield
+        finally:
+            self._workers.remove(worker)
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
@@ -342,6 +371,7 @@ class App:
         wrapped._crons = dict(self._crons)
         wrapped._tools = dict(self._tools)
         wrapped._checks = list(self._checks)
+        wrapped._workers = self._workers
         return wrapped
 
     def handler(

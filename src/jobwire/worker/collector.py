@@ -1,7 +1,7 @@
 """The metrics of a worker for Prometheus; it only reads WorkerMetrics. Served by
 `health_server.py`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from jobwire.histogram import Histogram
@@ -39,7 +39,9 @@ def metrics_app(collector: Collector) -> "WSGIApplication":
 class WorkerCollector(Collector):
     """All metrics of a worker."""
 
-    def __init__(self, metrics: WorkerMetrics, slots: int, maintenance: Mapping[str, int]) -> None:
+    def __init__(
+        self, metrics: WorkerMetrics, slots: Callable[[], int], maintenance: Mapping[str, int]
+    ) -> None:
         self._metrics = metrics
         self._slots = slots
         self._maintenance = maintenance
@@ -58,7 +60,7 @@ class WorkerCollector(Collector):
         yield _histogram("jobwire_worker_job_seconds", "From start to outcome", ran)
         yield _histogram("jobwire_worker_wait_seconds", "From submission to first start", waited)
         yield GaugeMetricFamily(
-            "jobwire_worker_slots", "Jobs the worker can hold", value=self._slots
+            "jobwire_worker_slots", "Jobs the worker can hold", value=self._slots()
         )
         yield GaugeMetricFamily("jobwire_worker_held", "Jobs the worker holds", value=metrics.held)
         maintenance = CounterMetricFamily(

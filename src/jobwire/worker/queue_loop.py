@@ -112,7 +112,7 @@ class QueueLoop:
         self._backend = BackendState(engine.name, tasks, self._recover)
         self._job_log = JobLog(self.loop)
         self._share = slots.share(self._turn_soon)
-        self._batch_limit = min(_MAX_BATCH, slots.total)
+        self._slots = slots
         self._turn_due = False
         self._context = copy_context()
         """Without the log fields of a job."""
@@ -130,6 +130,9 @@ class QueueLoop:
         self._caught_up = asyncio.Event()
         """The last take returned fewer jobs than slots: wait again."""
         self._stopping = False
+        self._resumed = asyncio.Event()
+        """The worker is not paused."""
+        self._resumed.set()
 
     @property
     def available(self) -> bool:
@@ -141,6 +144,7 @@ class QueueLoop:
     async def serve(self) -> None:
         """Wait for jobs and take them, until stopped."""
         while not self._stopping:
+            await self._resumed.wait()
             await self._backend.wait()
             share = self._share
             if share.holds_all:  # nothing to wait for but a free slot
@@ -179,7 +183,7 @@ class QueueLoop:
     async def _reserve_one(self) -> bool:
         """Reserve a slot for the next take; False if nothing can be taken any more."""
         await self._share.acquire()
-        if self._stopping or not self._backend.available:
+        if self._stopping or not (self._backend.available and self._resumed.is_set()):
             self._share.release()
             return False
         self._reserved = 1
@@ -190,6 +194,21 @@ class QueueLoop:
         self._stopping = True
         self._share.want(False)
         self._caught_up.set()
+        await self._wake()
+
+    def pause(self) -> None:
+        """Take no more until `resume`; jobs that a wait or a take has started by now are run."""
+        if self._resumed.is_set():
+            self._resumed.clear()
+            self._tasks.start(self._wake())
+
+    def resume(self) -> None:
+        """Take jobs again."""
+        self._resumed.set()
+        self._turn_soon()
+
+    async def _wake(self) -> None:
+        """End a wait in progress."""
         try:
             await self._watchdog.watched(f"{self.engine.name}: wake", self.engine.wake())
         except Exception as error:  # noqa: BLE001 - the wait ends by itself soon
@@ -214,7 +233,9 @@ class QueueLoop:
         asked_s = time.monotonic()
         ends = self.send_queue.take_outcomes(_MAX_BATCH)
         share = self._share
-        want = share.try_acquire(self._batch_limit - self._reserved) if share.wants_more else 0
+        want = 0
+        if share.wants_more and self._resumed.is_set():
+            want = share.try_acquire(min(_MAX_BATCH, self._slots.total) - self._reserved)
         if share.wants_more and (self._arrived or self._reserved or (want and not ends)):
             # Jobs that a wait has started are handed out by a take, not by a settle.
             taken_from_s = self._waited_from_s if self._arrived else asked_s

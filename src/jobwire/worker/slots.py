@@ -16,8 +16,7 @@ class Slots:
     """All of one worker's slots."""
 
     def __init__(self, total: int) -> None:
-        if total < 1:
-            raise ValueError(f"{total} slots: a worker needs at least one")
+        check_slots(total)
         self.total = total
         self.free = total
         self.offered = 0
@@ -46,9 +45,19 @@ class Slots:
         """Call `start` with the next free slot; False: it needs none any more."""
         self._in_line.append((share, start))
 
-    def release(self, count: int, by: "Share") -> None:
+    def resize(self, total: int) -> None:
+        """Have so many slots. Where fewer are left than are held, the next released ones are not
+        free again."""
+        check_slots(total)
+        more, self.total = total - self.total, total
+        if more > 0:
+            self.release(more)
+        else:
+            self.free += more
+
+    def release(self, count: int, by: "Share | None" = None) -> None:
         """`count` slots are free: first for those in line, then for shares that want more."""
-        if self.free < 0:  # after force_acquire
+        if self.free < 0:  # after force_acquire or resize
             repaid = min(count, -self.free)
             self.free += repaid
             count -= repaid
@@ -64,6 +73,12 @@ class Slots:
             for share in tuple(self.wanting):
                 if share is not by:
                     share.nudge()
+
+
+def check_slots(total: int) -> None:
+    """ValueError if a worker cannot have so many."""
+    if total < 1:
+        raise ValueError(f"{total} slots: a worker needs at least one")
 
 
 class Share:

@@ -19,7 +19,7 @@ from jobwire.worker.middleware import with_middleware
 from jobwire.worker.queue_loop import QueueLoop
 from jobwire.worker.runner import Runner
 from jobwire.worker.shutdown import Shutdown, drain
-from jobwire.worker.slots import Slots
+from jobwire.worker.slots import Slots, check_slots
 from jobwire.worker.task_pool import TaskPool
 from jobwire.worker.watchdog import Watchdog
 
@@ -54,7 +54,6 @@ class Worker:
         self._app = app
         self._engines = engines
         self._routes = routes
-        self._total = slots
         self._drain_s = drain_s
         self._grace_s = grace_s
         self._max_block_s = max_block_s
@@ -67,10 +66,13 @@ class Worker:
         self.left_behind = 0
         """Handlers that did not stop. Only the end of the process ends them."""
         self.metrics = WorkerMetrics()
-        all_slots = Slots(slots)
+        self._loop = asyncio.get_running_loop()
+        self._paused = False
+        self._slot_count = slots
+        self._slots = Slots(slots)
         shared = (self._runner, self._tasks, self._watchdog, self._grace_s, self.metrics)
         self._queue_loops = [
-            QueueLoop(engine, served, all_slots, *shared)
+            QueueLoop(engine, served, self._slots, *shared)
             for engine, served in zip(engines, routes, strict=True)
         ]
 
@@ -92,9 +94,62 @@ class Worker:
         away = [each.engine.name for each in self._queue_loops if not each.available]
         return f"the server does not answer: {', '.join(away)}" if away else ""
 
+    @property
+    def slots(self) -> int:
+        """How many jobs it runs at a time. May be set at any time and from any thread: with fewer,
+        running jobs are not stopped."""
+        return self._slot_count
+
+    @slots.setter
+    def slots(self, count: int) -> None:
+        check_slots(count)
+        self._slot_count = count
+        self._loop.call_soon_threadsafe(self._resize)
+
+    def _resize(self) -> None:
+        self._slots.resize(self._slot_count)
+        for engine in self._engines:
+            engine.set_slots(self._slot_count)
+
+    @property
+    def paused(self) -> bool:
+        """Whether it takes no jobs."""
+        return self._paused
+
+    def pause(self) -> None:
+        """Take no jobs until `resume`; running ones go on, and other workers take the others. From
+        any thread."""
+        self._paused = True
+        self._loop.call_soon_threadsafe(self._apply_pause)
+
+    def resume(self) -> None:
+        """Take jobs again. From any thread."""
+        self._paused = False
+        self._loop.call_soon_threadsafe(self._apply_pause)
+
+    def _apply_pause(self) -> None:
+        if self._paused:
+            _log.info(
+                "paused: no new jobs; %d running", sum(len(q.runs) for q in self._queue_loops)
+            )
+        else:
+            _log.info("resumed: takes jobs again")
+        for queue_loop in self._queue_loops:
+            queue_loop.pause() if self._paused else queue_loop.resume()
+
+    async def wait_idle(self) -> None:
+        """Wait until a paused worker has ended its last job."""
+        await asyncio.sleep(0)  # `pause` has taken effect
+        for queue_loop in self._queue_loops:
+            await queue_loop.idle.wait()
+
     async def run(self) -> None:
         """Serve until stopped, inside the App's lifespan. If cancelled, it releases everything
         before it returns."""
+        with self._app.run_by(self):
+            await self._run_in_lifespan()
+
+    async def _run_in_lifespan(self) -> None:
         lifespan = self._app.lifespan
         if lifespan is None:
             return await self._run()
@@ -136,7 +191,7 @@ class Worker:
             for engine, routes in zip(self._engines, self._routes, strict=True):
                 found = {each.name: each for own in routes.values() for each in own.definitions}
                 await engine.register(
-                    list(found.values()), self._total, self._app.missing_requirements
+                    list(found.values()), self._slot_count, self._app.missing_requirements
                 )
                 registered.append(engine)
             renewal = LeaseRenewalThread(self._queue_loops, self._watchdog, self._max_block_s)

@@ -187,6 +187,36 @@ async def test_b21_a_job_that_was_started_too_often_fails_without_running(
     assert (job.attempts_started, job.attempts_made) == (4, 4)
 
 
+@clause("B-21")
+async def test_b21_concurrency_is_changed_and_a_worker_paused_at_run_time(
+    connection: Connection, queue: QueueProducer
+) -> None:
+    app, gate = App(), asyncio.Event()
+
+    @app.handler("ok")
+    async def ok(ctx: Context) -> None:
+        await gate.wait()
+
+    hub = WorkerConnections(connection, BullSettings(announce=False))
+    worker = Worker(app, [BullEngine(hub, QUEUE)], slots=1)
+    running = await started(worker)
+    await queue.submit_many([NewBullJob("ok") for _ in range(8)])
+    await counted(queue, active=1, waiting=7)
+    app.worker.slots = 4
+    await counted(queue, active=4, waiting=4)
+    app.worker.pause()
+    gate.set()
+    await worker.wait_idle()
+    await counted(queue, active=0, waiting=4, completed=4)
+    app.worker.slots = 2
+    gate.clear()
+    app.worker.resume()
+    await counted(queue, active=2, waiting=2)
+    gate.set()
+    await counted(queue, completed=8)
+    await stopped(worker, running)
+
+
 # ── producers ────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -179,6 +179,9 @@ class StreamsEngine:
         self._registration.fill(tasks, slots, missing_requirements, self.queues, self._task_queues)
         await self._maintenance.heartbeat()
 
+    def set_slots(self, slots: int) -> None:
+        self._registration.set_slots(slots)
+
     async def _join_former_queue(self) -> None:
         """J-53: it is read while it exists; the janitor removes a queue that is not used."""
         former = self._former_queue

@@ -30,6 +30,7 @@ class OwnRegistration:
         self._head: tuple[Arg, ...] = (consumer, round(3000 * settings.heartbeat_s))
         self._fields: tuple[Arg, ...] = ()
         self._missing_requirements = no_missing_requirements
+        self._slots = 0
         self._missing_text = ""
         self._served_text = ""
         self._written_s = float("-inf")
@@ -45,7 +46,7 @@ class OwnRegistration:
         """Set the contents; `queues` are those that the worker reads, `task_queues` those in which
         jobs of its tasks are enqueued."""
         fields: list[Arg] = [WorkerField.HOST, socket.gethostname(), WorkerField.PID, os.getpid()]
-        fields += (WorkerField.VERSION, jobwire.__version__, WorkerField.SLOTS, slots)
+        fields += (WorkerField.VERSION, jobwire.__version__)
         fields += (WorkerField.QUEUES, " ".join(queues))
         for task in tasks:
             queue = task_queues.get(task.name, contract.DEFAULT_QUEUE)
@@ -54,6 +55,11 @@ class OwnRegistration:
             text = write_registration(task.schema_json, task.example_json, queue)
             fields += (f"{contract.TASK_FIELD}{task.name}", text)
         self._fields, self._missing_requirements = tuple(fields), missing_requirements
+        self._slots = slots
+
+    def set_slots(self, slots: int) -> None:
+        """The worker has so many slots from now on."""
+        self._slots = slots
 
     def describe_process(self, served: Sequence[ServedQueue]) -> None:
         """Set the queues that the whole process serves, on all wires."""
@@ -79,7 +85,8 @@ class OwnRegistration:
 
     def arguments(self) -> list[Arg]:
         """Arguments of the script `heartbeat`."""
-        changing = (WorkerField.LACKS, self._missing_text, WorkerField.SERVES, self._served_text)
+        changing = (WorkerField.SLOTS, self._slots, WorkerField.LACKS, self._missing_text)
+        changing += (WorkerField.SERVES, self._served_text)
         return [*self._head, *self._fields, *changing]
 
     def written(self) -> None:

@@ -174,6 +174,9 @@ class BullEngine:
             self._announcement = Announcement(shared.config, *place)
             await self._announcement.open()
 
+    def set_slots(self, slots: int) -> None:
+        """Nothing to do: the wire has no record of slots."""
+
     @property
     def consumer(self) -> BullConsumer:
         if self._consumer is None:

@@ -25,7 +25,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist=loadgroup
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test quick durations coverage check format lock openapi chaos mutate bench instructions docs docs-check sync-client functions clean help
+.PHONY: up test quick durations coverage check format lock openapi chaos mutate bench instructions docs docs-check sync-client queue-verbs functions clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -117,6 +117,9 @@ docs: $(VENV)/.docs ## build the documentation and serve it on http://localhost:
 docs-check: $(VENV)/.dev $(VENV)/.docs ## run what the documentation says to install, and build its site; some minutes
 	@$(BIN)/python -m tests.support.thirdparty
 	@$(BIN)/python -m pytest tests/docs/check_installs.py tests/docs/check_wheel.py tests/docs/check_site.py -q -p no:randomly $(ARGS)
+
+queue-verbs: $(VENV)/.dev ## write the table of a queue's verbs in the docs anew
+	@$(BIN)/python -m tools.queue_verbs
 
 sync-client: $(VENV)/.dev ## write the sync client anew, after a change of the async one
 	@$(BIN)/python tools/sync_client.py

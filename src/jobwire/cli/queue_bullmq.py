@@ -1,7 +1,8 @@
 """The verbs of `jobwire queue` for BullMQ queues, over HTTP."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -10,10 +11,12 @@ from jobwire.cli.exits import CliExit, Exit
 from jobwire.cli.program import RETRY_S, each, with_client, with_queue
 
 if TYPE_CHECKING:
+    from jobwire.api.queue_jobs import JobChanged
     from jobwire.client import AsyncClient, AsyncQueue, QueueEventInfo, QueueJobInfo, QueueSummary
 
 _COUNTED: Final = ("waiting", "active", "delayed", "completed", "failed")
 _job_ids = click.argument("job_ids", metavar="[ID]...", nargs=-1)
+_some_job_ids = click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
 _every = click.option("--all", "every", is_flag=True, help="All jobs of the queue.")
 
 
@@ -117,7 +120,9 @@ def job(queue: str, job_id: str) -> None:
 @options.common
 def retry(queue: str, job_ids: tuple[str, ...], every: bool) -> int:
     """Run failed jobs of a BullMQ queue again."""
-    return _change(queue, job_ids, every, "retry")
+    if every:
+        return _change_all("retry", queue, job_ids, lambda opened: opened.retry_all())
+    return _change("retry", queue, job_ids, lambda opened, job_id: opened.retry(job_id))
 
 
 @click.command()
@@ -127,28 +132,69 @@ def retry(queue: str, job_ids: tuple[str, ...], every: bool) -> int:
 @options.common
 def promote(queue: str, job_ids: tuple[str, ...], every: bool) -> int:
     """Let delayed jobs of a BullMQ queue run now."""
-    return _change(queue, job_ids, every, "promote")
+    if every:
+        return _change_all("promote", queue, job_ids, lambda opened: opened.promote_all())
+    return _change("promote", queue, job_ids, lambda opened, job_id: opened.promote(job_id))
 
 
 def _change(
-    queue: str, job_ids: tuple[str, ...], every: bool, verb: Literal["retry", "promote"]
+    verb: str,
+    queue: str,
+    job_ids: tuple[str, ...],
+    change: "Callable[[AsyncQueue, str], Awaitable[JobChanged]]",
 ) -> int:
-    if every == bool(job_ids):
-        raise CliExit(f"{verb}: give job ids, or --all", Exit.USAGE)
+    if not job_ids:
+        raise _ids_or_all(verb)
 
-    async def run(opened: "AsyncQueue") -> Exit:
-        if every:
-            count = await (opened.retry_all() if verb == "retry" else opened.promote_all())
-            _show_count(queue, count, "waiting again")
-            return Exit.OK
+    async def show(opened: "AsyncQueue", job_id: str) -> None:
+        changed = await change(opened, job_id)
+        output.result(changed, f"{sanitize.line(changed.id)}: {changed.state}")
 
-        async def change(job_id: str) -> None:
-            changed = await (opened.retry if verb == "retry" else opened.promote)(job_id)
-            output.result(changed, f"{sanitize.line(changed.id)}: {changed.state}")
+    return with_queue(queue, lambda opened: each(job_ids, partial(show, opened)))
 
-        return await each(job_ids, change)
 
-    return with_queue(queue, run)
+def _change_all(
+    verb: str,
+    queue: str,
+    job_ids: tuple[str, ...],
+    change: "Callable[[AsyncQueue], Awaitable[int]]",
+) -> int:
+    if job_ids:
+        raise _ids_or_all(verb)
+    _show_count(queue, with_queue(queue, change), "waiting again")
+    return Exit.OK
+
+
+def _ids_or_all(verb: str) -> CliExit:
+    return CliExit(f"{verb}: give job ids, or --all", Exit.USAGE)
+
+
+@click.command()
+@click.argument("queue")
+@_some_job_ids
+@options.common
+def cancel(queue: str, job_ids: tuple[str, ...]) -> int:
+    """Cancel jobs of a BullMQ queue: one that waits is removed, one that runs is stopped."""
+
+    async def stop(opened: "AsyncQueue", job_id: str) -> None:
+        canceled = await opened.cancel(job_id)
+        output.result(canceled, f"{sanitize.line(canceled.id)}: {canceled.outcome}")
+
+    return with_queue(queue, lambda opened: each(job_ids, partial(stop, opened)))
+
+
+@click.command()
+@click.argument("queue")
+@_some_job_ids
+@options.common
+def delete(queue: str, job_ids: tuple[str, ...]) -> int:
+    """Delete jobs of a BullMQ queue with their children; one that runs is stopped."""
+
+    async def remove(opened: "AsyncQueue", job_id: str) -> None:
+        await opened.delete(job_id)
+        output.result({"id": job_id}, f"{sanitize.line(job_id)}: deleted, or stopped if it ran")
+
+    return with_queue(queue, lambda opened: each(job_ids, partial(remove, opened)))
 
 
 @click.command()
@@ -259,4 +305,17 @@ def json_argument(argument: str | None, what: str) -> Any:
         raise CliExit(f"{what} is not valid JSON: {error}", Exit.USAGE) from None
 
 
-COMMANDS: Final = (show, add, jobs, job, retry, promote, drain, clean, obliterate, watch)
+COMMANDS: Final = (
+    show,
+    add,
+    jobs,
+    job,
+    retry,
+    promote,
+    cancel,
+    delete,
+    drain,
+    clean,
+    obliterate,
+    watch,
+)

@@ -320,6 +320,8 @@ COMMANDS: dict[tuple[str, ...], tuple[Found, object]] = {
     ("rate-limit", QUEUE, "60000"): (reply("EXISTS", "limiter"), 1),
     ("free-deduplication", QUEUE, "x"): (reply("EXISTS", "de:x"), 0),
     ("trim-events", QUEUE, "0"): (reply("XLEN", "events"), 0),
+    ("cancel", QUEUE, "j"): (reply("EXISTS", "j"), 0),
+    ("delete", QUEUE, "root"): (reply("EXISTS", "root"), 0),
 }
 
 
@@ -333,6 +335,8 @@ def test_b26_commands_change_jobs_and_queues(
         assert isinstance(json.loads(capsys.readouterr().out), dict)
         assert found(Raw(plain)) == expected, arguments
     assert main(["queue", "change-delay", QUEUE, "nope", "1"]) == 4
+    assert main(["queue", "cancel", QUEUE, "nope"]) == 4
+    assert main(["queue", "delete", QUEUE, "nope"]) == 4
     assert main(["queue", "update-data", QUEUE, "j", "{"]) == 2
     assert main(["queue", "set-concurrency", QUEUE, "many"]) == 2
     assert main(["queue", "set-rate-limit", QUEUE, "5"]) == 2

@@ -22,6 +22,7 @@ BENCHES: Final = {
     "queues": "a second queue beside Q-1 and Q-2 (Q-10); a worker with 100 idle queues (B-20)",
     "bullmq": "server time of each BullMQ verb: our scripts beside those of npm BullMQ",
     "bullmq_jobs": "CPU of a job on the BullMQ wire, of Node 6 and of the Python package (Q-3)",
+    "bullmq_producer": "CPU of adding a job: BullQueue and the Python package (B-25)",
     "bullmq_growth": "the same with a million waiting jobs, and with a thousand queues (Q-8)",
     "bullmq_times": "delayed jobs and the rate limit of a BullMQ queue: how punctual they are",
     "llm": "the local model: first token, tokens per second, memory, delay of a cancel (J-51)",

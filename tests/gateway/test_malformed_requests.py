@@ -66,7 +66,7 @@ def until(peer: socket.socket, wanted: bytes) -> bytes:
 def test_a_stream_with_a_pipelined_request_ends_with_its_client(
     served: Serving, events_feature: EventsFeature, how: str
 ) -> None:
-    """Regression: uvicorn reported the disconnect to the last request only. A stream before it
+    """Regression: the disconnect was reported to the last request only. A stream before it
     stayed open, and counted against the limit of its API key."""
     with served.open_socket() as peer:
         peer.sendall(STREAM + LIVEZ + LIVEZ)
@@ -277,7 +277,7 @@ def test_unacknowledged_data_ends_the_connection(open_gateway: Serving) -> None:
         read_answer(peer)
         (theirs,) = [
             connection.transport.get_extra_info("socket")
-            for connection in tuple(open_gateway.server.server_state.connections)
+            for connection in tuple(open_gateway.server.state.connections)
             if connection.transport.get_extra_info("peername") == peer.getsockname()
         ]
         raw = theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 4)

@@ -28,7 +28,6 @@ from jobwire.systems.jobs.http import feature
 from jobwire.systems.jobs.schema_documents import task_definitions
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
-from tests.support import wait_until_sync
 
 JsonObject = dict[str, Json]
 
@@ -62,6 +61,7 @@ class ServedJobs:
         self._thread = threading.Thread(target=uvloop.run, args=(self._serve(),), daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: HttpServer | None = None
+        self._ready = threading.Event()
         self.streams = SseConnections(self._settings)
         self.follower = Follower(StreamsKeys(self._jobs.key_prefix))
 
@@ -73,7 +73,7 @@ class ServedJobs:
         ):
             jobs = self._jobs_feature(connection)
             gateway = Gateway(self._settings, [jobs], self.streams, version="0.0.test")
-            self._server = HttpServer(gateway, self._settings)
+            self._server = HttpServer(gateway, self._settings, self._ready.set)
             self._loop = loop
             await self._server.run_until_stopped(self._listening)
 
@@ -84,7 +84,7 @@ class ServedJobs:
     def __enter__(self) -> Self:
         self._thread.start()
         self.client = httpx.Client(base_url=self.url, timeout=30, trust_env=False, verify=False)
-        wait_until_sync(lambda: self._server and self._server.started, "the gateway")
+        assert self._ready.wait(30), "the gateway did not start"
         return self
 
     def stop(self) -> None:
@@ -104,7 +104,7 @@ class ServedJobs:
     def under_way(self) -> int:
         """The number of requests in flight."""
         assert self._server is not None
-        return len(self._server.server_state.tasks)
+        return len(self._server.state.tasks)
 
     # Shortcuts
 

@@ -32,7 +32,6 @@ _EXTRAS: Final = {
     "psycopg": "images",
     "pyvips": "images",
     "sqlalchemy": "images",
-    "uvicorn": "server",
     "xllamacpp": "llm",
 }
 

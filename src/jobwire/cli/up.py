@@ -62,7 +62,7 @@ def command() -> None:
     from jobwire.programs.installation import Installation, plan
 
     loaded = options.settings()
-    if find_spec("uvicorn") is None:
+    if find_spec("httptools") is None:
         line = "`up` needs more than the light install has; run: pip install 'jobwire[all]'"
         raise CliExit(line, Exit.USAGE)
     settings = loaded.settings

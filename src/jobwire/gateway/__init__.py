@@ -17,8 +17,8 @@
     api_page   /docs
     static_files  files of a page                  conditional  ETag and If-None-Match
     tracing    OpenTelemetry spans                 cached_value  a reading that many requests share
-    server     uvicorn's server                    connection, response_cycle  limits per client
-    uvicorn_internals  the private parts of uvicorn in use, and the check of its version
+    server     listens, drains                     connection, flow_control  one client, with limits
+    response_cycle  one request as ASGI has it
 
     system_view   what each system shows; joined reads the views of all systems
     overview      /v1/overview /v1/failures /v1/search; failure_kinds groups failed jobs

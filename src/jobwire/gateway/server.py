@@ -1,27 +1,31 @@
-"""The HTTP server: uvicorn's, with a check of every connection once a second.
+"""The HTTP server: accepts connections on one socket, and checks each of them once a second.
 
-At shutdown event streams are ended first: uvicorn would wait for them, and they do not end by
-themselves.
+At shutdown event streams are ended first: they do not end by themselves. Then requests in flight
+have the time `drain`.
 """
 
 import asyncio
 import gc
-import logging
 import socket
 from collections.abc import Callable
-from typing import Final, cast
-
-import uvicorn
+from email.utils import formatdate
+from typing import Final
 
 from jobwire.gateway.app import Gateway
-from jobwire.gateway.connection import HttpConnection
+from jobwire.gateway.connection import HttpConnection, ServerState
 from jobwire.gateway.request import ASGIApp
 from jobwire.gateway.settings import GatewaySettings
+from jobwire.log import component
 
+_BACKLOG: Final = 2048
 _SWEEP_S: Final = 1.0
+_DRAIN_CHECK_S: Final = 0.02
+_CANCEL_S: Final = 1.0
+"""For requests that are cancelled when the time to drain is over."""
+_log = component("gateway.server")
 
 
-class HttpServer(uvicorn.Server):
+class HttpServer:
     """Serves one gateway on one socket until `stop`."""
 
     def __init__(
@@ -32,53 +36,17 @@ class HttpServer(uvicorn.Server):
         around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     ) -> None:
         """`around` may wrap the application, for example with tracing."""
-        protocol: type[HttpConnection] = type("Limited", (HttpConnection,), {"limits": settings})
-        # Lower levels repeat our own log, and clients can cause them at will.
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-        super().__init__(
-            uvicorn.Config(
-                around(gateway),
-                http=protocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                backlog=2048,
-                timeout_keep_alive=int(settings.keep_alive.total_seconds()) or 1,
-                timeout_graceful_shutdown=int(settings.drain.total_seconds()) or 1,
-            )
-        )
+        self.state = ServerState(around(gateway), settings)
         self._gateway = gateway
+        self._drain_s = settings.drain.total_seconds()
         self._on_ready = on_ready
-        self._swept_at_s = 0.0
+        self._stopped = asyncio.Event()
+        self._forced = False
 
     def stop(self) -> None:
         """Stop: the first call lets requests finish, the second does not."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_ready()
-
-    async def on_tick(self, counter: int) -> bool:
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._swept_at_s >= _SWEEP_S:
-            self._swept_at_s = now_s
-            for connection in cast(
-                "tuple[HttpConnection, ...]", tuple(self.server_state.connections)
-            ):
-                connection.sweep(now_s)
-        return await super().on_tick(counter)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Listening ends first, so that a client that reconnects reaches another gateway.
-        for server in self.servers:
-            server.close()
-        await self._gateway.streams.stop()
-        await super().shutdown(sockets)
+        self._forced = self._stopped.is_set()
+        self._stopped.set()
 
     async def run_until_stopped(self, listening: socket.socket) -> None:
         """Serve until `stop`; the caller handles signals."""
@@ -88,4 +56,47 @@ class HttpServer(uvicorn.Server):
         # Requests create hardly any reference cycles.
         gc.set_threshold(20_000, 20, 100)
         async with self._gateway.streams.running():
-            await self._serve([listening])
+            self._tick()
+            server = await asyncio.get_running_loop().create_server(
+                lambda: HttpConnection(self.state), sock=listening, backlog=_BACKLOG
+            )
+            self._on_ready()
+            while not self._stopped.is_set():
+                await _wait(self._stopped, _SWEEP_S)
+                self._tick()
+            # Listening ends first, so that a client that reconnects reaches another gateway.
+            server.close()
+            await self._gateway.streams.stop()
+            await self._drain()
+
+    def _tick(self) -> None:
+        """Once a second: the date of responses, and the time limits of all connections."""
+        self.state.date_line = b"date: %b\r\n" % formatdate(usegmt=True).encode()
+        now_s = asyncio.get_running_loop().time()
+        for connection in tuple(self.state.connections):
+            connection.sweep(now_s)
+
+    async def _drain(self) -> None:
+        """Close each connection after its response; end what is left when the time is over."""
+        state, loop = self.state, asyncio.get_running_loop()
+        for connection in tuple(state.connections):
+            connection.shutdown()
+        until_s = loop.time() + self._drain_s
+        while (state.connections or state.tasks) and not self._forced and loop.time() < until_s:
+            await asyncio.sleep(_DRAIN_CHECK_S)
+        if tasks := tuple(state.tasks):
+            _log.error("%d requests were cancelled: they did not end in time", len(tasks))
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=_CANCEL_S)
+        for connection in tuple(state.connections):
+            connection.transport.abort()
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait for the event, but not longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

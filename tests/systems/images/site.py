@@ -99,6 +99,7 @@ class ImageSite:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: HttpServer | None = None
+        self._ready = threading.Event()
         self._failure: BaseException | None = None
 
     @property
@@ -127,16 +128,14 @@ class ImageSite:
             if self._api:
                 features.append(await stack.enter_async_context(images_api(context)))
             gateway = Gateway(settings.gateway, features, streams, version="0.0.test")
-            self._server = HttpServer(gateway, settings.gateway)
+            self._server = HttpServer(gateway, settings.gateway, self._ready.set)
             self._loop = asyncio.get_running_loop()
             await self._server.run_until_stopped(self._listening)
 
     def __enter__(self) -> Self:
         self._thread.start()
         self.client = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
-        wait_until_sync(
-            lambda: self._failure or (self._server and self._server.started), "the site"
-        )
+        wait_until_sync(lambda: self._failure or self._ready.is_set(), "the site")
         assert self._failure is None, self._failure
         return self
 

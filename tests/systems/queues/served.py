@@ -87,7 +87,7 @@ class ServedQueues(ServedJobs):
         ):
             features = [queues, *([self._jobs_feature(connection)] if self._has_jobs else [])]
             gateway = Gateway(self._settings, features, self.streams, version="0.0.test")
-            self._server = HttpServer(gateway, self._settings)
+            self._server = HttpServer(gateway, self._settings, self._ready.set)
             self._loop = asyncio.get_running_loop()
             if not self._has_worker:
                 await self._server.run_until_stopped(self._listening)

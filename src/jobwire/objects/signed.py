@@ -1,8 +1,8 @@
 """Signed S3 calls that obstore does not have, with the standard library's HTTP client.
 
-Called by `versions.py`, `lifecycle.py` and the local S3 server. The calls are rare (a start, a
-sweep, a delete): each opens its own connection in a thread. All of them are safe to repeat, and are
-repeated when there is no response.
+Called by `store.py` (pages and deletion), `versions.py`, `lifecycle.py` and the local S3 server. A
+call runs in a thread, on a connection that the next call uses again. All calls are safe to repeat,
+and are repeated when there is no response.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-import ssl
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from jobwire.objects.config import BucketConfig
+from jobwire.objects.connection_pool import ConnectionPool
 from jobwire.objects.faults import Fault, code_in
 from jobwire.objects.signing import SigningRequest, signed_headers
 
@@ -45,6 +45,8 @@ class SignedCalls:
 
     def __init__(self, config: BucketConfig) -> None:
         self.config = config
+        self._host = urlsplit(config.endpoint).netloc
+        self._pool = ConnectionPool(config.endpoint, config.timeout_s)
         self.on_date: Callable[[int], None] = lambda _date_ms: None
         """Called with the server's time that an answer names, in milliseconds."""
 
@@ -85,9 +87,8 @@ class SignedCalls:
         body: bytes = b"",
     ) -> SignedResponse | Fault:
         """Send a request once and return its response, of any status; blocks."""
-        endpoint = urlsplit(self.config.endpoint)
         path = f"/{self.config.bucket}" + (f"/{key}" if key else "")
-        request = SigningRequest(method, endpoint.netloc, path, query or {}, headers or {}, body)
+        request = SigningRequest(method, self._host, path, query or {}, headers or {}, body)
         signed = signed_headers(
             request,
             access_key=self.config.access_key,
@@ -96,29 +97,17 @@ class SignedCalls:
             session_token=self.config.session_token,
             now=datetime.now(UTC),
         )
-        connection = self._connect(endpoint)
         try:
-            connection.request(method, request.target, body=body or None, headers=signed)
-            response = connection.getresponse()
-            with contextlib.suppress(TypeError, ValueError):  # it names no time
-                date = parsedate_to_datetime(response.headers["date"])
-                self.on_date(round(date.timestamp() * 1000))
-            return SignedResponse(
-                status=response.status,
-                headers={name.lower(): value for name, value in response.getheaders()},
-                body=response.read(),
-            )
+            response, content = self._pool.exchange(method, request.target, body, signed)
         except (OSError, http.client.HTTPException) as error:
             return Fault(0, reason=str(error) or type(error).__name__)
-        finally:
-            connection.close()
-
-    def _connect(self, endpoint: SplitResult) -> http.client.HTTPConnection:
-        timeout_s = self.config.timeout_s
-        if endpoint.scheme == "http":
-            return http.client.HTTPConnection(endpoint.netloc, timeout=timeout_s)
-        return http.client.HTTPSConnection(
-            endpoint.netloc, timeout=timeout_s, context=ssl.create_default_context()
+        with contextlib.suppress(TypeError, ValueError):  # it names no time
+            date = parsedate_to_datetime(response.headers["date"])
+            self.on_date(round(date.timestamp() * 1000))
+        return SignedResponse(
+            status=response.status,
+            headers={name.lower(): value for name, value in response.getheaders()},
+            body=content,
         )
 
 

@@ -52,10 +52,8 @@ async def test_an_unavailable_server_costs_one_log_line(caplog: pytest.LogCaptur
     maintenance = Maintenance([sweep.task])
     with caplog.at_level(logging.WARNING, "jobwire.maintenance"):
         await run_until(maintenance, sweep)
-    assert (
-        caplog.messages
-        == ["maintenance task sweep: server unavailable: connection refused; will retry"] * 2
-    )
+    line = "maintenance failed: server unavailable task=sweep error=connection refused; will retry"
+    assert caplog.messages == [line] * 2
     assert maintenance.done["sweep"] == 1
 
 

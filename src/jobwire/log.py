@@ -4,6 +4,11 @@ Each program calls `setup` once; gateway and worker call `bind` for each request
 configures standard `logging`, so the log lines of users' handlers have the job's id too. It opens
 no files and no sockets. Logged text cannot forge a second line or control the terminal, and secrets
 in it are masked (`redaction`).
+
+A line of jobwire is `event key=value …; what happens next`. Its facts are the one argument of the
+call, a mapping, so that any formatter writes them; in JSON each of them is also a member:
+
+    _log.warning("connection lost address=%(address)s; reconnecting", {"address": address})
 """
 
 import logging
@@ -124,6 +129,37 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
     return {name: value for name, value in found.items() if value != ""}
 
 
+def _facts(record: logging.LogRecord) -> Mapping[str, object]:
+    """The facts of a line of jobwire."""
+    ours = record.name.startswith("jobwire.")
+    return record.args if ours and isinstance(record.args, Mapping) else _NOTHING
+
+
+# What would end a value that is not quoted, or make it look like the next one.
+_QUOTED: Final = re.compile(r'[\s"=;]|^$')
+
+
+def _value(value: object) -> str:
+    """A value as text: quoted if it is not one word."""
+    text = str(value)
+    if not _QUOTED.search(text):
+        return text
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _text(record: logging.LogRecord) -> str:
+    """The message, with facts that read as one word each."""
+    facts = _facts(record)
+    if not facts:
+        return record.getMessage()
+    # A number keeps its type, for a placeholder such as `%(seconds).1f`.
+    shown = {
+        name: value if isinstance(value, (int, float)) else _value(value)
+        for name, value in facts.items()
+    }
+    return str(record.msg) % shown
+
+
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
     """The traceback of the record: of its exception, or given as `extra={"traceback": text}`."""
     if record.exc_info:
@@ -146,6 +182,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
+            **_facts(record),
             **_fields(record),
             "ts": _time(record),
             "level": record.levelname.lower(),
@@ -170,7 +207,8 @@ _COLORS: Final = {"DEBUG": "2", "INFO": "34", "WARNING": "33", "ERROR": "31", "C
 
 
 class TextLines(logging.Formatter):
-    """`time LEVEL service component: message  key=value`; a traceback follows, indented."""
+    """`time LEVEL service component: message  key=value`; a traceback follows, indented. The fields
+    behind the message are those of the context, such as the job's id."""
 
     def __init__(self, service: str, *, colors: bool) -> None:
         super().__init__()
@@ -182,11 +220,11 @@ class TextLines(logging.Formatter):
         if self._colors:
             level = f"\x1b[{_COLORS.get(record.levelname, '0')}m{level}\x1b[0m"
         fields = "".join(
-            f"  {_safe(name)}={_safe(str(value))}" for name, value in _fields(record).items()
+            f"  {_safe(name)}={_safe(_value(value))}" for name, value in _fields(record).items()
         )
         line = (
             f"{_time(record)} {level} {self._service} {record.name.removeprefix('jobwire.')}: "
-            f"{_safe(record.getMessage())}{fields}"
+            f"{_safe(_text(record))}{fields}"
         )
         if trace := _traceback(self, record):
             line += "".join(f"\n    {_safe(text)}" for text in trace.split("\n"))

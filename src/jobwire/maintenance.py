@@ -69,12 +69,13 @@ class Maintenance:
             except BackendUnavailable as error:
                 if not failing:
                     _log.warning(
-                        "maintenance task %s: server unavailable: %s; will retry",
-                        *(task.name, error.detail),
+                        "maintenance failed: server unavailable task=%(task)s error=%(error)s; "
+                        "will retry",
+                        {"task": task.name, "error": error.detail},
                     )
                 failing = True
             except Exception:  # noqa: BLE001 - a task may not end the process that runs it
-                _log.exception("maintenance task %s failed; will retry", task.name)
+                _log.exception("maintenance failed task=%(task)s; will retry", {"task": task.name})
             await asyncio.sleep(
                 _CONTINUE_S if more else retry.delay_s(period, 1, self._random_fraction())
             )

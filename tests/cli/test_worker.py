@@ -306,7 +306,7 @@ def test_a_missing_server_is_waited_for_then_one_line_and_exit_3(shop: Path) -> 
     address = f"127.0.0.1:{free_port()}"
     with Program("-c", source, f"valkey://{address}", env=clean_env(), cwd=shop) as program:
         assert program.wait() == 3
-        assert "retrying" in program.output
+        assert "; will retry" in program.output
         assert address in program.lines[-1]
 
 

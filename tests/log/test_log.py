@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextvars
 import io
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,9 @@ import pytest
 from jobwire import log
 from jobwire.log import LoggingSettings, bind, component, setup
 from tests.support import clause
+
+SOURCE = Path(log.__file__).parent
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 
 
 class Terminal(io.StringIO):
@@ -240,3 +246,47 @@ def test_a_json_line_has_no_control_characters(out: io.StringIO, sign: str) -> N
     assert len(written.splitlines()) == 1
     line = json.loads(written)
     assert (line["message"], line[f"key{sign}"]) == (f"a{sign}b", f"field{sign}")
+
+
+@clause("T-11")
+def test_facts_of_a_line_are_members_in_json_and_one_word_each_in_text(out: io.StringIO) -> None:
+    facts = {"queue": "mail", "after_s": 1.5, "error": 'no "route"; retry=1'}
+    line = "connect failed queue=%(queue)s after_s=%(after_s)s error=%(error)s; will retry"
+    setup("worker", LoggingSettings(), out)
+    component("valkey").warning(line, facts)
+    logging.getLogger("users").warning("hello %(name)s", {"name": "Ada L"})
+    setup("worker", LoggingSettings(format="json"), out)
+    component("valkey").warning(line, facts)
+    text, users, as_members = out.getvalue().splitlines()
+    shown = r'connect failed queue=mail after_s=1.5 error="no \"route\"; retry=1"; will retry'
+    assert text.endswith(f"valkey: {shown}")
+    assert users.endswith("hello Ada L"), "their lines stay as they are"
+    found = json.loads(as_members)
+    assert {name: found[name] for name in facts} == facts
+    assert found["message"].startswith("connect failed queue=mail")
+
+
+@clause("T-11")
+def test_every_log_line_has_its_facts_by_name() -> None:
+    """`event key=value …; what happens next`: no value stands in the text of the event."""
+    odd: list[str] = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            match call:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="_log" | "log"), attr=level),
+                    args=[ast.Constant(value=str(line)), *rest],
+                ) if level in LEVELS:
+                    names = set(re.findall(r"(\w+)=%\(\1\)s", line))
+                    given = {
+                        key.value
+                        for each in rest
+                        if isinstance(each, ast.Dict)
+                        for key in each.keys
+                        if isinstance(key, ast.Constant)
+                    }
+                    if line.count("%") != len(names) or (names - given and len(rest) != 1):
+                        odd.append(f"{path.name}:{call.lineno}: {line}")
+                case _:
+                    pass
+    assert odd == []

@@ -53,7 +53,7 @@ async def test_j32_c_code_that_holds_the_interpreter_past_the_lease_is_fenced(
         await wait_until(lambda: site.begun(job) == 1)
         async with site.survivor():
             await site.until(job, "done")
-            victim.wait_for_line("Done was not written")
+            victim.wait_for_line("outcome not written outcome=Done")
         assert site.begun(job) == 2
         assert (await site.fields(job))["result"] != str(victim.pid)
         await site.check_ended_once(job)

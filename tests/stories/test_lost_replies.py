@@ -27,7 +27,7 @@ async def test_j30_commands_whose_reply_was_lost_are_recovered(
             site.gate.touch()
             job = await site.submit("gate")
             await site.until(job, "done")
-            victim.wait_for_line("answers again")
+            victim.wait_for_line("server available again")
             await site.check_ended_once(job)
             await site.check_at_rest()
         assert site.begun(job) == 1
@@ -36,7 +36,7 @@ async def test_j30_commands_whose_reply_was_lost_are_recovered(
             "before",
             "after",
         ]
-        assert "was not written" not in victim.output
+        assert "outcome not written" not in victim.output
 
 
 @clause("J-30", "R-1")
@@ -96,7 +96,7 @@ async def test_r05_a_queue_loop_that_waits_for_a_slot_during_a_recovery_runs_not
                 # After this recovery no slot is free, and the loop waits for one.
                 proxy.cut_reply(runs("report"))
                 jobs.append(await site.submit("gate", gate=str(gate), end=str(end)))
-                await wait_until(lambda: "answers again" in caplog.text)
+                await wait_until(lambda: "server available again" in caplog.text)
                 await wait_until(lambda: site.begun(jobs[-1]) == 1)
                 with proxy.hold(runs("recover_orphans")) as listing:
                     proxy.cut_reply(runs("report"))

@@ -145,7 +145,7 @@ async def test_r01_a_refused_outcome_is_retried_and_affects_no_other_job(
         await scenario.until_ended(good, "done")
         for job in good:
             assert scenario.kinds(job).count("progress") == 2, "writes of other jobs succeed"
-        await wait_until(lambda: "the server refuses to write its outcome" in caplog.text)
+        await wait_until(lambda: "outcome refused by the server" in caplog.text)
         assert scenario.status(bad) == "running"
         assert set(scenario.raw.pending("jobs:stream").values()), "it is still held"
         rights.allow_all()

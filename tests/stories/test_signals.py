@@ -20,7 +20,7 @@ async def test_j40_sigterm_lets_running_jobs_finish_and_takes_no_more(
         job = await site.submit("gate")
         await wait_until(lambda: site.begun(job) == 1)
         victim.terminate()
-        victim.wait_for_line("stopping: no new jobs; 1 running job(s) may finish")
+        victim.wait_for_line("stopping jobs=1")
         later = await site.submit("quick")
         site.gate.touch()
         assert victim.wait() == 0
@@ -42,7 +42,7 @@ async def test_j40_unfinished_jobs_go_to_other_workers_at_once(
         jobs = [await site.submit(task) for task in ("gate", "thread", "gate")]
         await wait_until(lambda: all(site.begun(job) == 1 for job in jobs))
         victim.terminate()
-        victim.wait_for_line("releasing 3 job(s)")
+        victim.wait_for_line("stopping jobs=3; jobs are released")
         await site.until_all(jobs, "queued")
         async with site.survivor():
             site.gate.touch()
@@ -63,7 +63,7 @@ async def test_j40_a_second_signal_releases_at_once(valkey: LocalValkey, tmp_pat
         job = await site.submit("gate")
         await wait_until(lambda: site.begun(job) == 1)
         victim.interrupt()
-        victim.wait_for_line("stopping: no new jobs; 1 running job(s) may finish")
+        victim.wait_for_line("stopping jobs=1")
         victim.interrupt()
         await site.until(job, "queued")
         assert victim.wait() == 0
@@ -82,7 +82,7 @@ async def test_j40_jobs_of_a_take_in_flight_are_released(
                 jobs = await asyncio.gather(*(site.submit("quick") for _ in range(3)))
                 await hold.until_reached()
                 victim.terminate()
-                victim.wait_for_line("stopping: no new jobs")
+                victim.wait_for_line("stopping jobs=")
             assert victim.wait() == 0
         assert [await site.status(job) for job in jobs] == ["queued"] * 3
         assert [site.begun(job) for job in jobs] == [0] * 3
@@ -102,7 +102,7 @@ async def test_j40_entries_of_a_read_in_flight_are_released(
             victim = await site.ready(proxy)
             async with site.in_hand(proxy, "quick") as job:
                 victim.terminate()
-                victim.wait_for_line("stopping: no new jobs")
+                victim.wait_for_line("stopping jobs=")
             assert victim.wait() == 0
         assert await site.status(job) == "queued"
         assert site.begun(job) == 0

@@ -57,7 +57,7 @@ async def test_r3_a_settle_after_the_lease_is_refused(valkey: LocalValkey, tmp_p
                     await site.until(job, "done")
                 before, fields = await site.events(job), await site.fields(job)
             victim.thaw()
-            victim.wait_for_line("Done was not written")
+            victim.wait_for_line("outcome not written outcome=Done")
             assert await site.events(job) == before
             assert await site.fields(job) == fields
             await site.check_ended_once(job)
@@ -132,7 +132,7 @@ async def test_r03_a_start_older_than_its_lease_is_not_run(
             victim.thaw()
 
             def noticed() -> bool:
-                expected_logs = ("job lost", "Done was not written")
+                expected_logs = ("job lost", "outcome not written outcome=Done")
                 return any(line in victim.output for line in expected_logs)
 
             await wait_until(noticed)

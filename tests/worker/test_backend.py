@@ -182,7 +182,7 @@ async def test_j30_the_watchdog_cancels_a_wait_that_hangs(
     engine.hangs = 2
     await work(app, engine, stall_s=0.1)
     assert (await ended(server.add("task"))).outcome == Done("1")
-    assert caplog.text.count("memory: wait is overdue; it is cancelled and the loop continues") == 2
+    assert caplog.text.count("step overdue step=memory: wait; it is cancelled") == 2
 
 
 @clause("J-30")
@@ -329,14 +329,14 @@ async def test_the_log_names_the_line_that_blocks_the_loop(
     @app.handler("rude")
     async def rude_handler(ctx: Context) -> None:
         deadline_s = time.monotonic() + 20
-        while "the event loop has been blocked" not in caplog.text:
+        while "event loop blocked" not in caplog.text:
             assert time.monotonic() < deadline_s
             time.sleep(0.01)  # noqa: ASYNC251 - blocking is the test
 
     await work(app, MemoryEngine(server))
     job = server.add("rude")
     await wait_until(lambda: server.jobs[job].state is State.DONE)
-    assert "rude_handler" in caplog.text
+    assert any("rude_handler" in getattr(each, "traceback", "") for each in caplog.records)
 
 
 async def test_a_broken_cancel_channel_is_reopened(

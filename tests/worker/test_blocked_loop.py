@@ -87,7 +87,7 @@ async def test_j33_a_start_whose_lease_has_expired_is_not_run(
     app.handler("thread", concurrency=1)(run)
     jobs = [server.add(kind) for _ in range(2)]
     await work(app, MemoryEngine(server), slots=4)
-    lines = ("belongs to another worker now", "Done was not written")
+    lines = ("belongs to another worker now", "outcome not written outcome=Done")
     await wait_until(
         lambda: any(
             getattr(record, "job_id", "") == jobs[1]

@@ -2,7 +2,6 @@
 
 import mimetypes
 import time
-from pathlib import Path
 from typing import Final
 
 from jobwire.api import images as api
@@ -36,7 +35,7 @@ def content_type_of(name: str) -> str:
     kind = "image/webp" if name.lower().endswith(".webp") else guessed
     if kind not in api.CONTENT_TYPES:
         raise Invalid(
-            f"{Path(name).name}: send a JPEG, PNG or WebP photo, or give its content_type",
+            "not a JPEG, PNG or WebP photo by its name; in Python, give its content_type",
             code="unsupported_media_type",
             status=415,
         )

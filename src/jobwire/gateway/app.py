@@ -200,9 +200,12 @@ class Gateway:
         route = f"{request.method} {request.path}"
         if isinstance(error, BackendUnavailable):
             # Without a traceback: during an outage every request fails for the same reason.
-            _log.warning("%s failed: %s (%s)", route, error.message, error.detail)
+            _log.warning(
+                "request failed route=%(route)s error=%(error)s detail=%(detail)s",
+                {"route": route, "error": error.message, "detail": error.detail},
+            )
         elif problem.kind.status >= 500 and not isinstance(error, Problem):
-            _log.error("%s failed", route, exc_info=error)
+            _log.error("request failed route=%(route)s", {"route": route}, exc_info=error)
         return problem
 
     def _is_stream(self, path: str) -> bool:

@@ -61,7 +61,7 @@ async def _run_check(check: Check) -> api.PartHealth:
         health = HealthStatus("down", f"no answer within {_TIMEOUT_S:g} s", "see its log")
     except Exception:  # noqa: BLE001 - a fault in one check must not hide the other parts
         _log.exception(
-            "health check failed; the part is reported as down", extra={"part": check.name}
+            "health check failed part=%(part)s; the part is reported as down", {"part": check.name}
         )
         health = HealthStatus("down", "its check failed", "see the log of the gateway")
     latency_ms = round((time.perf_counter() - began_s) * 1000, 3)

@@ -116,7 +116,9 @@ async def _read(system: str, scrape: Scrape) -> Sequence[Metric] | None:
     except (BackendUnavailable, TimeoutError):
         return None
     except Exception:  # noqa: BLE001 - one system's fault must not hide the metrics of others
-        _log.exception("metrics could not be read; they are omitted", extra={"system": system})
+        _log.exception(
+            "metrics could not be read system=%(system)s; they are omitted", {"system": system}
+        )
         return None
 
 

@@ -165,7 +165,7 @@ class SseConnections:
             for stream in tuple(slot):
                 if stream.full_since_s is not None and stream.full_since_s < limit_s:
                     self.dropped += 1
-                    _log.warning("event stream dropped: the client did not read for too long")
+                    _log.warning("event stream dropped; its client did not read")
                     stream.drop()
 
 

@@ -124,7 +124,10 @@ class Supervisor:
         part.failures += 1
         wait_s = retry.delay_s(_BACKOFF, part.failures, 0.0)
         part.next_try_s = now_s + wait_s
-        _log.warning("part exited: part=%s; restart in %.1f s", part.name, wait_s)
+        _log.warning(
+            "part exited part=%(part)s after_s=%(after_s)s; it is restarted",
+            {"part": part.name, "after_s": round(wait_s, 1)},
+        )
         self._set(part, "restarting", "it exited and is being restarted")
 
     def _restart(self, part: SupervisedPart) -> None:
@@ -135,11 +138,12 @@ class Supervisor:
             wait_s = retry.delay_s(_BACKOFF, part.failures, 0.0)
             part.next_try_s = time.monotonic() + wait_s
             _log.error(
-                "restart failed: part=%s: %s; next attempt in %.1f s", part.name, error, wait_s
+                "part not restarted part=%(part)s after_s=%(after_s)s error=%(error)s; will retry",
+                {"part": part.name, "after_s": round(wait_s, 1), "error": error},
             )
             self._set(part, "restarting", str(error))
         else:
-            _log.info("part restarted: part=%s", part.name)
+            _log.info("part restarted part=%(part)s", {"part": part.name})
 
     def _set(self, part: SupervisedPart, state: State, note: str = "") -> None:
         part.state, part.note = state, note

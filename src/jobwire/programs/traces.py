@@ -35,7 +35,7 @@ def traces(service: str) -> Generator[bool]:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        _log.warning("traces are enabled, but the extra is missing: pip install 'jobwire[otel]'")
+        _log.warning("traces not exported; install them: pip install 'jobwire[otel]'")
         yield False
         return
     if isinstance(trace.get_tracer_provider(), TracerProvider):

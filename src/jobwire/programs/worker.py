@@ -70,9 +70,8 @@ def _check_queue(app: App, module_name: str, attribute: str, others: Iterable[ob
     apps = [each for each in others if isinstance(each, App) and each is not app]
     if any(each.name == app.name and not each.is_empty for each in apps):
         _log.warning(
-            "two Apps share the queue %s; give each a name of its own: App('%s')",
-            app.name,
-            attribute,
+            "two Apps share a queue queue=%(queue)s app=%(app)s; give each a name of its own",
+            {"queue": app.name, "app": attribute},
         )
 
 

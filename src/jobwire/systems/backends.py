@@ -135,7 +135,10 @@ async def retry_start(backend: str, connect: Callable[[], Awaitable[None]]) -> N
             if not error.retryable or time.monotonic() > deadline_s:
                 raise
             reason = error.detail if isinstance(error, BackendUnavailable) else error
-            _log.warning("%s not usable: %s; trying again", backend, reason)
+            _log.warning(
+                "backend not usable backend=%(backend)s error=%(error)s; will retry",
+                {"backend": backend, "error": reason},
+            )
             await asyncio.sleep(1.0)
 
 

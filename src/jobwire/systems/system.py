@@ -207,7 +207,10 @@ def chosen(loaded: Loaded, *, has_bucket: bool, worker: bool = False) -> tuple[S
             [f"objects.endpoint: is required by {each.name}, it needs a bucket" for each in without]
         )
     for each in without:
-        _log.debug("not served: system=%s; it needs a bucket: set objects.endpoint", each.name)
+        _log.debug(
+            "not served system=%(system)s; it needs a bucket: set objects.endpoint",
+            {"system": each.name},
+        )
     return tuple(system for system in systems if system not in without)
 
 

@@ -273,9 +273,12 @@ class Connection(Operations):
             while True:
                 reason = await asyncio.shield(sock.closed)
                 self._sock = None
-                _log.warning("connection lost: %s: %s; reconnecting", sock.peer, reason)
+                _log.warning(
+                    "connection lost address=%(address)s error=%(error)s; reconnecting",
+                    {"address": sock.peer, "error": reason},
+                )
                 sock = await self._dial_with_backoff()
-                _log.info("reconnected to %s", sock.peer)
+                _log.info("reconnected address=%(address)s", {"address": sock.peer})
                 self._reconnected_at_s = self._loop.time()
                 self._publish(sock)
         finally:
@@ -314,7 +317,7 @@ class Connection(Operations):
     def _log_failure(self, error: ValkeyError) -> None:
         """Log a connect error once, until another one occurs."""
         if str(error) != str(self._last_error):
-            _log.warning("connect failed: %s; retrying", error)
+            _log.warning("connect failed error=%(error)s; will retry", {"error": error})
         self._last_error = error
 
     def _replace(self, sock: RespSocket) -> None:

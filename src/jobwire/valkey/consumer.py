@@ -95,7 +95,10 @@ class Consumer(Lifecycle):
                 async with asyncio.timeout(self._block_s):
                     await reading.unblock()
             except (ValkeyError, TimeoutError):
-                _log.debug("%s: unblock failed; the read ends by its timeout", self._name)
+                _log.debug(
+                    "unblock failed consumer=%(consumer)s; the read ends at its timeout",
+                    {"consumer": self._name},
+                )
             await asyncio.sleep(0.01)
 
     async def _ensure_group(self) -> None:
@@ -124,10 +127,16 @@ class Consumer(Lifecycle):
                 await self._read_on(tasks)
             except ValkeyError as error:
                 if attempts == 0 or str(error) != str(self._last_error):
-                    _log.warning("%s: read failed: %s; retrying", self._name, error)
+                    _log.warning(
+                        "read failed consumer=%(consumer)s error=%(error)s; will retry",
+                        {"consumer": self._name, "error": error},
+                    )
                 self._last_error = error
             except Exception:  # noqa: BLE001 - an unexpected error must not end the loop silently
-                _log.exception("%s: unexpected error; retrying", self._name)
+                _log.exception(
+                    "read failed unexpectedly consumer=%(consumer)s; will retry",
+                    {"consumer": self._name},
+                )
             await self._in_flight.pause(backoff_s(attempts))
             attempts += 1
 

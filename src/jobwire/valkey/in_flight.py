@@ -147,7 +147,8 @@ class InFlight:
             except ValkeyError as error:
                 attempts += 1
                 _log.warning(
-                    "renewal failed: stream=%s: %s; retrying", self._group_consumer.stream, error
+                    "renewal failed stream=%(stream)s error=%(error)s; retrying",
+                    {"stream": self._group_consumer.stream, "error": error},
                 )
 
     async def _renew(self) -> None:
@@ -161,8 +162,9 @@ class InFlight:
     def _lose(self, id_: str) -> None:
         """Another consumer has the entry: cancel the handler here and never acknowledge."""
         _log.warning(
-            "entry lost to another consumer: entry=%s stream=%s; its handler is cancelled",
-            *(id_, self._group_consumer.stream),
+            "entry lost to another consumer entry_id=%(entry_id)s stream=%(stream)s; its handler "
+            "is cancelled",
+            {"entry_id": id_, "stream": self._group_consumer.stream},
         )
         self._lost.add(id_)
         if (task := self._running.get(id_)) is not None:
@@ -173,8 +175,14 @@ class InFlight:
             answer = await self._call(entry)
             if isinstance(answer, NotNow):
                 _log.warning(
-                    "entry postponed: entry=%s stream=%s: %s; retry in %g s",
-                    *(entry.id, self._group_consumer.stream, answer.reason, answer.retry_after_s),
+                    "entry postponed entry_id=%(entry_id)s stream=%(stream)s after_s=%(after_s)s "
+                    "reason=%(reason)s",
+                    {
+                        "entry_id": entry.id,
+                        "stream": self._group_consumer.stream,
+                        "after_s": answer.retry_after_s,
+                        "reason": answer.reason,
+                    },
                 )
             while isinstance(answer, NotNow):
                 if not await self._postpone(entry.id, answer.retry_after_s):
@@ -183,9 +191,9 @@ class InFlight:
         except Exception as error:  # noqa: BLE001 - a handler's error affects its entry only
             self._record_failure(entry.id, error)
             _log.exception(
-                "handler failed: entry=%s stream=%s; not acknowledged",
-                *(entry.id, self._group_consumer.stream),
-                extra={"entry_id": entry.id},
+                "handler failed entry_id=%(entry_id)s stream=%(stream)s; the entry is not "
+                "acknowledged",
+                {"entry_id": entry.id, "stream": self._group_consumer.stream},
             )
         else:
             self._failures.pop(entry.id, None)
@@ -215,8 +223,9 @@ class InFlight:
     async def _dead_letter(self, entry: Pending, reason: str, idle_s: float) -> None:
         if await self._group_consumer.dead_letter(entry, reason, idle_s=idle_s):
             _log.error(
-                "entry moved to dead letters: entry=%s stream=%s: %s",
-                *(entry.id, self._group_consumer.stream, reason),
+                "entry moved to dead letters entry_id=%(entry_id)s stream=%(stream)s "
+                "reason=%(reason)s",
+                {"entry_id": entry.id, "stream": self._group_consumer.stream, "reason": reason},
             )
 
     async def _postpone(self, id_: str, delay_s: float) -> bool:
@@ -242,7 +251,11 @@ class InFlight:
             try:
                 return await step()
             except ValkeyError as error:
-                _log.warning("%s failed: entry=%s: %s", what, id_, error)
+                _log.warning(
+                    "entry not changed step=%(step)s entry_id=%(entry_id)s error=%(error)s; will "
+                    "retry",
+                    {"step": what, "entry_id": id_, "error": error},
+                )
                 if last_attempt:
                     return None
             await asyncio.sleep(backoff_s(attempts))
@@ -255,7 +268,8 @@ class InFlight:
         except ValkeyError as error:
             # They stay pending under this name until a reclaimer claims them.
             _log.warning(
-                "release failed: entries=%d: %s; they are reclaimed later", len(ids), error
+                "release failed entries=%(entries)s error=%(error)s; they are reclaimed later",
+                {"entries": len(ids), "error": error},
             )
 
     def _record_failure(self, id_: str, error: Exception) -> None:

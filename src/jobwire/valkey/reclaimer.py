@@ -87,17 +87,18 @@ class Reclaimer(Lifecycle):
             await self._in_flight.handle_pending(tasks, self._count, idle_s=self._idle_timeout_s)
             for name in await self._group_consumer.remove_idle_consumers(self._forget_after_s):
                 _log.info(
-                    "idle consumer removed: consumer=%s stream=%s",
-                    *(name, self._group_consumer.stream),
+                    "idle consumer removed consumer=%(consumer)s stream=%(stream)s",
+                    {"consumer": name, "stream": self._group_consumer.stream},
                 )
         except GroupNotFound:
             pass  # the stream has not been read yet, or the server was flushed
         except ValkeyError as error:
             _log.warning(
-                "%s: scan failed: %s; next scan in %g s",
-                *(self._name, error, self._scan_interval_s),
+                "scan failed consumer=%(consumer)s after_s=%(after_s)s error=%(error)s; will retry",
+                {"consumer": self._name, "after_s": self._scan_interval_s, "error": error},
             )
         except Exception:  # noqa: BLE001 - an unexpected error must not end the loop silently
             _log.exception(
-                "%s: unexpected error; next scan in %g s", self._name, self._scan_interval_s
+                "scan failed unexpectedly consumer=%(consumer)s after_s=%(after_s)s; will retry",
+                {"consumer": self._name, "after_s": self._scan_interval_s},
             )

@@ -54,7 +54,10 @@ class ServerMemory:
             answer = cast(str, await self._connection.call("INFO", "memory"))
         except ValkeyError as error:
             if isinstance(error, ServerError) and error.code == "NOPERM":
-                _log.warning("INFO is not permitted: error=%s; memory limit is not checked", error)
+                _log.warning(
+                    "INFO is not permitted error=%(error)s; memory limit is not checked",
+                    {"error": error},
+                )
                 self._next_s = float("inf")
                 return
             self._next_s = 0.0

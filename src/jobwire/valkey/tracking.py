@@ -205,7 +205,10 @@ class TrackingReader(Generic[K]):
             read = reply.result()
         except ServerError as error:
             if error.code != "WRONGTYPE":
-                _log.warning("key not read: key=%s error=%s; read again", tracked.key, error)
+                _log.warning(
+                    "key not read key=%(key)s error=%(error)s; read again",
+                    {"key": tracked.key, "error": error},
+                )
                 self._mark_later(tracked)
                 return
             read = None

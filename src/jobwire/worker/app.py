@@ -535,7 +535,9 @@ def _run_check(check: RequirementCheck) -> list[MissingRequirement]:
         return list(check())
     except Exception:  # noqa: BLE001 - user code: the worker goes on
         name = getattr(check, "__name__", "check")
-        _log.exception("requirement check %s failed; it is reported as missing", name)
+        _log.exception(
+            "requirement check failed check=%(check)s; reported as missing", {"check": name}
+        )
         return [MissingRequirement(name, "its check failed", "see the log of the worker")]
 
 

@@ -66,6 +66,14 @@ class BackendState:
 
     def _log_error(self, error: Exception) -> None:
         if not isinstance(error, BackendUnavailable):
-            _log.error("%s: unexpected error; will retry", self._name, exc_info=error)
+            _log.error(
+                "server failed unexpectedly engine=%(engine)s; will retry",
+                {"engine": self._name},
+                exc_info=error,
+            )
         elif self.available:
-            _log.warning("%s: %s (%s); will retry", self._name, error, error.detail)
+            _log.warning(
+                "server unavailable engine=%(engine)s error=%(error)s detail=%(detail)s; "
+                "will retry",
+                {"engine": self._name, "error": error, "detail": error.detail},
+            )

@@ -41,25 +41,37 @@ class JobLog:
         run."""
         if type(outcome) is Done:  # most jobs
             if _log.isEnabledFor(_INFO) and ran_s is not None and self._admit():
-                _log.info("job done: %s", _facts(run, ran_s), extra=fields(run))
+                self._write(_INFO, "job done", run, _facts(run, ran_s))
             return
         match outcome:
             case Failed(error):
-                line = "job failed: %s: %s: %s"
-                facts = (_facts(run, ran_s), error.code, error.message)
-                _log.warning(line, *facts, extra=fields(run, error))
+                facts = _facts(run, ran_s) | {"code": error.code, "error": error.message}
+                self._write(logging.WARNING, "job failed", run, facts, error)
             case RetryLater(after_s, error):
                 level = logging.WARNING if error.detail else _INFO
-                line = "job attempt failed: %s: %s: %s; will retry in %.1f s"
-                facts = (_facts(run, ran_s), error.code, error.message, after_s)
-                _log.log(level, line, *facts, extra=fields(run, error))
+                facts = _facts(run, ran_s) | {"code": error.code, "error": error.message}
+                facts["after_s"] = round(after_s, 1)
+                self._write(level, "job attempt failed", run, facts, error, "; will retry")
             case Canceled():
-                _log.info("job canceled: %s", _facts(run, ran_s), extra=fields(run))
+                self._write(_INFO, "job canceled", run, _facts(run, ran_s))
             case None:
                 why = _LOST.get(run.lost_by, "another worker has it, or it has ended")
-                _log.warning("job lost: %s: %s", _facts(run, ran_s), why, extra=fields(run))
+                facts = _facts(run, ran_s) | {"reason": why}
+                self._write(logging.WARNING, "job lost", run, facts)
             case _:
                 pass
+
+    @staticmethod
+    def _write(
+        level: int,
+        event: str,
+        run: "Run",
+        facts: Mapping[str, object],
+        error: JobError | None = None,
+        then: str = "",
+    ) -> None:
+        line = "".join((event, *(f" {name}=%({name})s" for name in facts), then))
+        _log.log(level, line, facts, extra=fields(run, error))
 
     def _admit(self) -> bool:
         """Whether a line for a finished job may be written in this second."""
@@ -74,7 +86,9 @@ class JobLog:
 
     def _close_window(self) -> None:
         if self._left_out:
-            _log.info("%d more jobs done", self._left_out, extra={"job_id": ""})
+            _log.info(
+                "more jobs done jobs=%(jobs)s", {"jobs": self._left_out}, extra={"job_id": ""}
+            )
         self._lines = self._left_out = 0
         self._window_open = False
 
@@ -87,15 +101,15 @@ def fields(run: "Run", error: JobError | None = None) -> dict[str, object]:
     return found
 
 
-def _facts(run: "Run", ran_s: float | None) -> str:
+def _facts(run: "Run", ran_s: float | None) -> dict[str, object]:
     job = run.leased.job
-    parts = [f"task={job.task}"]
+    facts: dict[str, object] = {"task": job.task}
     if ran_s is not None:
         if job.created_ms and job.attempt <= 1 and job.deliveries <= 1:
             # The server's clock and ours may differ: never negative.
             waited_s = max(0.0, time.time() - job.created_ms / 1000 - ran_s)
-            parts.append(f"waited={waited_s:.3f}s")
-        parts.append(f"ran={ran_s:.3f}s")
+            facts["waited_s"] = round(waited_s, 3)
+        facts["ran_s"] = round(ran_s, 3)
     if job.attempt > 1:
-        parts.append(f"attempt={job.attempt}")
-    return " ".join(parts)
+        facts["attempt"] = job.attempt
+    return facts

@@ -79,9 +79,11 @@ class _Renewal:
         try:
             return call()
         except BackendUnavailable as error:
-            _log.warning("%s: %s: %s (%s); will retry", self.name, failure, error, error.detail)
+            facts = {"engine": self.name, "error": error, "detail": error.detail}
+            line = f"{failure} engine=%(engine)s error=%(error)s detail=%(detail)s; will retry"
+            _log.warning(line, facts)
         except Exception:  # noqa: BLE001 - renewal never gives up
-            _log.exception("%s: %s; will retry", self.name, failure)
+            _log.exception(f"{failure} engine=%(engine)s; will retry", {"engine": self.name})
         return None
 
 
@@ -198,9 +200,10 @@ class LeaseRenewalThread:
         elif blocked_s >= _BLOCKED_S and not self._warned:
             self._warned = True
             _log.warning(
-                "the event loop has been blocked for %.0f s; write the handler as `def` or with "
-                "process=True. It is at\n%s",
-                *(blocked_s, self._stack()),
+                "event loop blocked for_s=%(for_s)s; write the handler as `def` or with "
+                "process=True",
+                {"for_s": round(blocked_s)},
+                extra={"traceback": self._stack()},
             )
 
     def _blocking_runs(self) -> list[Run]:
@@ -230,11 +233,12 @@ class LeaseRenewalThread:
         if not all(answered) and blocked_s < self._max_block_s:
             return
         line = (
-            "the event loop has been blocked for %.0f s, %s: the process ends, and its jobs go to "
-            "other workers. timed_out=%s. It is at\n%s"
+            "event loop blocked for_s=%(for_s)s limit=%(limit)s timed_out=%(timed_out)s; "
+            "the process ends, and its jobs go to other workers"
         )
         jobs = ",".join(run.leased.job.id for run in overdue) or "none"
-        _with_timeout(lambda: _log.critical(line, blocked_s, why, jobs, stack))
+        facts = {"for_s": round(blocked_s), "limit": why, "timed_out": jobs}
+        _with_timeout(lambda: _log.critical(line, facts, extra={"traceback": stack}))
         os._exit(_EXIT_BLOCKED)
 
     def _stack(self) -> str:

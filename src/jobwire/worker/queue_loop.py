@@ -213,7 +213,8 @@ class QueueLoop:
             await self._watchdog.watched(f"{self.engine.name}: wake", self.engine.wake())
         except Exception as error:  # noqa: BLE001 - the wait ends by itself soon
             _log.warning(
-                "%s: wake failed: %s; its wait ends at its timeout", self.engine.name, error
+                "wake failed engine=%(engine)s error=%(error)s; the wait ends at its timeout",
+                {"engine": self.engine.name, "error": error},
             )
 
     def _turn_soon(self) -> None:
@@ -378,7 +379,11 @@ class QueueLoop:
                     self._retry_write_later(run, outcome)
                     continue
                 name = type(outcome).__name__
-                _log.warning("%s was not written: %s", name, result, extra=fields(run))
+                _log.warning(
+                    "outcome not written outcome=%(outcome)s reason=%(reason)s",
+                    {"outcome": name, "reason": result},
+                    extra=fields(run),
+                )
                 if result is SettleAnswer.LOST:
                     run.metrics.lost()
             self._forget(run)
@@ -388,10 +393,7 @@ class QueueLoop:
         """The server answers but refuses the write: keep the job and retry until the cause is
         repaired."""
         if not run.refusals:
-            _log.error(
-                "the server refuses to write its outcome; the write is retried",
-                extra=fields(run),
-            )
+            _log.error("outcome refused by the server; will retry", extra=fields(run))
         run.refusals += 1
         pause_s = retry.delay_s(_REFUSED_BACKOFF, run.refusals, 0.0)
         self.loop.call_later(pause_s, self._retry_write, run, outcome)
@@ -423,8 +425,9 @@ class QueueLoop:
                     self.lease_answers([(request.token, RenewAnswer.CANCEL)])
             except Exception as error:  # noqa: BLE001 - lease renewal reports cancels, too
                 _log.warning(
-                    "%s: cancel requests are delayed until the next renewal: %s",
-                    *(self.engine.name, error),
+                    "cancel requests delayed until the next renewal engine=%(engine)s "
+                    "error=%(error)s",
+                    {"engine": self.engine.name, "error": error},
                 )
             await asyncio.sleep(1)
 
@@ -454,7 +457,10 @@ class QueueLoop:
             # wait for the end of its lease.
             losses, asked_s = self._backend.losses, time.monotonic()
             orphans = await self._find_orphans(0.0)
-        _log.info("%s: answers again; orphans=%d recovered", self.engine.name, len(orphans))
+        _log.info(
+            "server available again engine=%(engine)s orphans=%(orphans)s; its orphans run here",
+            {"engine": self.engine.name, "orphans": len(orphans)},
+        )
         reserved, self._in_doubt = self._in_doubt, 0
         self._backend.mark_available()
         await self._run_orphans(orphans, reserved, asked_s)
@@ -472,12 +478,16 @@ class QueueLoop:
                 orphans = await self._find_orphans(lease_s)
             except Exception as error:  # noqa: BLE001 - the next search follows
                 _log.warning(
-                    "%s: search for orphans failed: %s; will retry in %g s",
-                    *(self.engine.name, error, lease_s),
+                    "search for orphans failed engine=%(engine)s after_s=%(after_s)s "
+                    "error=%(error)s; will retry",
+                    {"engine": self.engine.name, "after_s": lease_s, "error": error},
                 )
                 continue
             if orphans:
-                _log.warning("%s: orphans=%d recovered", self.engine.name, len(orphans))
+                _log.warning(
+                    "orphans recovered engine=%(engine)s orphans=%(orphans)s; they run here",
+                    {"engine": self.engine.name, "orphans": len(orphans)},
+                )
                 self._tasks.start(self._run_orphans(orphans, 0, asked_s))
 
     async def _find_orphans(self, idle_s: float) -> list[LeasedJob]:

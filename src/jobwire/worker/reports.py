@@ -384,7 +384,9 @@ class SendQueue:
             self._on_unavailable(error)
             return
         except Exception as error:  # noqa: BLE001 - a report never fails a job
-            _log.error("%s: reports were dropped", self._engine.name, exc_info=error)
+            _log.error(
+                "reports dropped engine=%(engine)s", {"engine": self._engine.name}, exc_info=error
+            )
             answers = [ReportAnswer.DROPPED for _, reports in batch for _ in reports]
         first = 0
         for run, reports in batch:
@@ -399,7 +401,7 @@ class SendQueue:
             run.lease_lost()
         elif ReportAnswer.DROPPED in answers and not run.warned:
             run.warned = True  # one line per job
-            _log.warning("a report was dropped", extra=fields(run))
+            _log.warning("report dropped", extra=fields(run))
 
     def _batch_ended(self, run: "Run", resend: Sequence[Report] = ()) -> None:
         """The run's batch is no longer in flight: its next reports and its outcome may go."""

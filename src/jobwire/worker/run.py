@@ -210,8 +210,9 @@ class Run:
             self.kill()
         elif self.stop is not StopReason.LOST:
             _log.warning(
-                "job did not stop when asked (%s): task=%s; its slot stays in use until it ends",
-                *(self.stop and self.stop.value, self.handler.task),
+                "job did not stop asked=%(asked)s task=%(task)s; its slot stays in use until it "
+                "ends",
+                {"asked": self.stop and self.stop.value, "task": self.handler.task},
                 extra=fields(self),
             )
         self._decide(_NOTHING)

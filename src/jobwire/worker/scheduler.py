@@ -74,11 +74,16 @@ class CronScheduler:
             except BackendUnavailable as error:
                 if not failing:
                     _log.warning(
-                        "cron %s: server unavailable: %s; will retry", entry.name, error.detail
+                        "cron not submitted: server unavailable cron=%(cron)s error=%(error)s; "
+                        "will retry",
+                        {"cron": entry.name, "error": error.detail},
                     )
                 failing, pause_s = True, _retry_delay_s()
             except Exception:  # noqa: BLE001 - an entry may not end the worker that has it
-                _log.exception("cron %s failed; will retry in %g s", entry.name, _MAX_SLEEP_S)
+                _log.exception(
+                    "cron failed cron=%(cron)s after_s=%(after_s)s; will retry",
+                    {"cron": entry.name, "after_s": _MAX_SLEEP_S},
+                )
                 pause_s = _MAX_SLEEP_S
             await asyncio.sleep(pause_s)
 
@@ -91,9 +96,16 @@ class CronScheduler:
             answer = await self._store.submit_due(entry.name, entry.text, due, request)
             match answer:
                 case Submitted(job_id, _):
-                    _log.info("cron %s: job %s", entry.name, job_id, extra={"due_ms": due})
+                    _log.info(
+                        "cron submitted cron=%(cron)s job_id=%(job_id)s due_ms=%(due_ms)s",
+                        {"cron": entry.name, "job_id": job_id, "due_ms": due},
+                    )
                 case Full(waiting):
-                    _log.warning("cron %s: queue full, waiting=%d; will retry", entry.name, waiting)
+                    _log.warning(
+                        "cron not submitted: queue full cron=%(cron)s waiting=%(waiting)s; will "
+                        "retry",
+                        {"cron": entry.name, "waiting": waiting},
+                    )
                     return _retry_delay_s()
                 case AlreadyRun() | NotDue():
                     pass

@@ -34,11 +34,14 @@ async def drain(
 ) -> int:
     """Let jobs finish for up to `drain_s`, then release them; returns how many are still leased."""
     leased = sum(len(each.runs) for each in queue_loops)
-    _log.info("stopping: no new jobs; %d running job(s) may finish within %g s", leased, drain_s)
+    _log.info(
+        "stopping jobs=%(jobs)s within_s=%(within_s)s; running jobs may finish",
+        {"jobs": leased, "within_s": drain_s},
+    )
     await asyncio.gather(*(each.stop_taking() for each in queue_loops))
     if not await _wait_idle(queue_loops, drain_s, shutdown.now):
         left = sum(len(each.runs) for each in queue_loops)
-        _log.info("stopping: releasing %d job(s)", left)
+        _log.info("stopping jobs=%(jobs)s; jobs are released", {"jobs": left})
         for each in queue_loops:
             each.release_all()
         # Handlers get their grace time; then their outcomes must be written.

@@ -66,7 +66,10 @@ class Watchdog:
             self.beat_s = time.monotonic()
             now_s = self._loop.time()
             for step in [each for each in self._steps if each.due_s < now_s and not each.overdue]:
-                _log.error("%s is overdue; it is cancelled and the loop continues", step.what)
+                _log.error(
+                    "step overdue step=%(step)s; it is cancelled and the loop continues",
+                    {"step": step.what},
+                )
                 step.overdue = True
                 if step.task is not None:
                     step.task.cancel()

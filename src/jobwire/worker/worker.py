@@ -225,7 +225,10 @@ class Worker:
             self._queue_loops, self._shutdown, drain_s=self._drain_s, grace_s=self._grace_s
         )
         if leased:
-            _log.error("%d job(s) could not be settled or released; their leases expire", leased)
+            _log.error(
+                "jobs neither settled nor released jobs=%(jobs)s; their leases expire",
+                {"jobs": leased},
+            )
 
     async def _close(
         self, registered: Sequence[Engine], renewal: LeaseRenewalThread | None
@@ -239,7 +242,10 @@ class Worker:
         await asyncio.gather(*(_deregister(engine) for engine in registered))
         self._runner.close()
         if self.left_behind:
-            _log.error("%d handler(s) did not stop; they end with the process", self.left_behind)
+            _log.error(
+                "handlers did not stop handlers=%(handlers)s; they end with the process",
+                {"handlers": self.left_behind},
+            )
 
 
 async def _deregister(engine: Engine) -> None:
@@ -247,7 +253,10 @@ async def _deregister(engine: Engine) -> None:
         async with asyncio.timeout(_FLUSH_TIMEOUT_S):
             await engine.deregister()
     except Exception as error:  # noqa: BLE001 - the registration expires
-        _log.warning("%s: deregistration failed: %r; the registration expires", engine.name, error)
+        _log.warning(
+            "deregistration failed engine=%(engine)s error=%(error)s; the registration expires",
+            {"engine": engine.name, "error": error},
+        )
 
 
 def engine_routes(app: App, engine: Engine) -> dict[str, Routes]:

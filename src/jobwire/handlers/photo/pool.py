@@ -120,7 +120,10 @@ class PhotoPool:
             except WorkerExited as exited:
                 if not self._is_open:  # the pool has killed it
                     break
-                _log.warning("photo worker %s; another one gets the photo", exited)
+                _log.warning(
+                    "photo worker ended reason=%(reason)s; another one gets the photo",
+                    {"reason": exited},
+                )
             finally:
                 await self._put_back(worker)
         raise PhotoError(ErrorCode.INTERNAL, "processing was interrupted; upload the photo again")
@@ -164,7 +167,9 @@ class PhotoPool:
             try:
                 return await WorkerProcess.start(self._limits, self._options)
             except (WorkerNotStarted, OSError) as error:
-                _log.warning("photo worker did not start: %s; will retry", error)
+                _log.warning(
+                    "photo worker did not start error=%(error)s; will retry", {"error": error}
+                )
                 await asyncio.sleep(number * _START_PAUSE_S)
         return await WorkerProcess.start(self._limits, self._options)
 

@@ -168,7 +168,10 @@ class WorkerProcess:
         how = "broke off" if code is None else f"ended with code {code}"
         if not began:
             return WorkerExited(f"{how} while idle")
-        _log.warning("photo worker %s pid=%d step=%s; it is replaced", how, self.pid, began[-1])
+        _log.warning(
+            "photo worker ended pid=%(pid)s step=%(step)s reason=%(reason)s; it is replaced",
+            {"pid": self.pid, "step": began[-1], "reason": how},
+        )
         if code == -signal.SIGXCPU:
             return _too_slow(f"{self._limits.cpu_limit_s} s of CPU")
         if code is not None and -code in _CRASHES:

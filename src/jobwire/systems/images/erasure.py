@@ -63,7 +63,7 @@ class Eraser:
         now = now_utc()
         old = await self._records.delete_ended(now - self._keep, now, _PAGE) if self._keep else 0
         if old:
-            _log.info("images deleted by age: images=%d", old)
+            _log.info("images deleted by age images=%(images)s", {"images": old})
         waiting = await self._records.to_erase(_PAGE)
         erased = await self._erase_all(waiting)
         purged = await self._records.purge(now - self._purge_after, _PAGE)

@@ -209,7 +209,10 @@ class StatusFollower:
         try:
             state = await self._fallback(image.image_id)
         except Exception as error:  # noqa: BLE001 - the record is looked up again later
-            _log.warning("status not found: image=%s: %s", image.image_id, error)
+            _log.warning(
+                "status not found image_id=%(image_id)s error=%(error)s",
+                {"image_id": image.image_id, "error": error},
+            )
             return
         finally:
             image.lookup = None
@@ -223,7 +226,10 @@ class StatusFollower:
             try:
                 record = await self._fallback(image.image_id)
             except Exception as error:  # noqa: BLE001 - the record is read again later
-                _log.warning("record not read: image=%s: %s; will retry", image.image_id, error)
+                _log.warning(
+                    "record not read image_id=%(image_id)s error=%(error)s; will retry",
+                    {"image_id": image.image_id, "error": error},
+                )
             else:
                 if record is None or record.is_terminal:
                     image.confirming = None

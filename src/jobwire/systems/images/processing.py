@@ -216,13 +216,17 @@ class Processing:
                 self._stages.pop(entry.image_id, None)
                 break
             except Exception:  # noqa: BLE001 - an accepted image always ends
-                _log.exception("image failed unexpectedly: image=%s; will retry", entry.image_id)
+                _log.exception(
+                    "image failed unexpectedly image_id=%(image_id)s; will retry",
+                    {"image_id": entry.image_id},
+                )
             tries += 1
             await asyncio.sleep(_pause_s(tries))
         code = result.error_code if isinstance(result, FailedImage) else ""
         self.results[code] += 1
         _log.info(
-            "image ended: image=%s outcome=%s", entry.image_id, code or ResultStatus.PROCESSED
+            "image ended image_id=%(image_id)s outcome=%(outcome)s",
+            {"image_id": entry.image_id, "outcome": code or ResultStatus.PROCESSED},
         )
 
     async def _make(self, entry: SpooledUpload, *, last_try: bool) -> ImageResult:
@@ -279,7 +283,10 @@ class Processing:
             if error.retryable:
                 raise  # no capacity in the pool
             if error.detail:
-                _log.warning("image failed: image=%s: %s", entry.image_id, error.detail)
+                _log.warning(
+                    "image failed image_id=%(image_id)s error=%(error)s",
+                    {"image_id": entry.image_id, "error": error.detail},
+                )
             raise _Failure(
                 failed_now(entry.image_id, ImageErrorCode.read(error.code), error.message)
             ) from error
@@ -305,7 +312,10 @@ class Processing:
                         entry.storage_key, body, content_type=PUBLISHED_TYPE, metadata=metadata
                     )
             except ObjectsError as error:
-                _log.warning("photo not stored: image=%s: %s", entry.image_id, error)
+                _log.warning(
+                    "photo not stored image_id=%(image_id)s error=%(error)s",
+                    {"image_id": entry.image_id, "error": error},
+                )
                 tries += 1
                 if error.retryable:
                     self._bucket_fault = str(error)
@@ -335,7 +345,8 @@ class Processing:
                 tries += 1
                 if tries == 1:
                     _log.warning(
-                        "result not published: image=%s: %s; will retry", entry.image_id, error
+                        "result not published image_id=%(image_id)s error=%(error)s; will retry",
+                        {"image_id": entry.image_id, "error": error},
                     )
                 await asyncio.sleep(_pause_s(tries))
                 continue
@@ -355,7 +366,10 @@ class Processing:
                 return
             except ObjectsError as error:
                 tries += 1
-                _log.warning("photo not deleted: image=%s: %s; will retry", entry.image_id, error)
+                _log.warning(
+                    "photo not deleted image_id=%(image_id)s error=%(error)s; will retry",
+                    {"image_id": entry.image_id, "error": error},
+                )
                 await asyncio.sleep(_pause_s(tries))
 
     def _on_stage(self, image_id: str, stage: Stage, before: Stage | None, spent_s: float) -> None:
@@ -402,7 +416,10 @@ class Processing:
                 await self._bucket.ping()
             except ObjectsError as error:
                 if not self._bucket_fault:
-                    _log.warning("bucket unavailable: %s; new uploads are refused", error)
+                    _log.warning(
+                        "bucket unavailable error=%(error)s; new uploads are refused",
+                        {"error": error},
+                    )
                 self._bucket_fault = str(error)
             else:
                 self._bucket_fault = ""

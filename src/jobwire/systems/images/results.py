@@ -175,7 +175,8 @@ class Reconciler:
             found = await self._bucket.get(record.storage_key)
         except (ValkeyError, ObjectsError) as error:
             _log.warning(
-                "record not reconciled: image=%s: %s; will retry later", record.image_id, error
+                "record not reconciled image_id=%(image_id)s error=%(error)s; will retry later",
+                {"image_id": record.image_id, "error": error},
             )
             return False
         if isinstance(found, Missing):
@@ -191,7 +192,7 @@ class Reconciler:
             }
             outcome = await self._records.reconcile(record.image_id, now, found=facts)
         _log.warning(
-            "record reconciled: image=%s found=%s",
-            *(record.image_id, not isinstance(found, Missing)),
+            "record reconciled image_id=%(image_id)s found=%(found)s",
+            {"image_id": record.image_id, "found": not isinstance(found, Missing)},
         )
         return outcome == "applied"

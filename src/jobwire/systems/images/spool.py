@@ -198,7 +198,9 @@ class Spool:
         try:
             body.empty()
         except OSError:
-            _log.warning("spool: a refused body could not be emptied: image=%s", body.image_id)
+            _log.warning(
+                "refused body not emptied image_id=%(image_id)s", {"image_id": body.image_id}
+            )
         self._bodies.pop(body.attempt, None)
 
     # ── ending ───────────────────────────────────────────────────────────────────────────────────
@@ -282,11 +284,16 @@ class Spool:
             entry = msgspec.json.decode(file.read_bytes(), type=SpooledUpload)
         except (msgspec.DecodeError, OSError) as error:
             _log.error(
-                "spool: %s cannot be read: %s; it is not processed; remove it", file.name, error
+                "spool entry not readable file=%(file)s error=%(error)s; it is not processed: "
+                "remove it",
+                {"file": file.name, "error": error},
             )
             return None
         if file.name != f"{entry.image_id}{_ENTRY}" or not IMAGE_ID.fullmatch(entry.image_id):
-            _log.error("spool: %s names another image; it is not processed; remove it", file.name)
+            _log.error(
+                "spool entry names another image file=%(file)s; it is not processed: remove it",
+                {"file": file.name},
+            )
             return None
         return entry
 

@@ -85,6 +85,9 @@ class StageWriter:
                 if await self._status.advance(self._image_id, stage) == "canceled":
                     self.delete()
             except ServerError as error:
-                _log.warning("stage not written: image=%s: %s", self._image_id, error)
+                _log.warning(
+                    "stage not written image_id=%(image_id)s error=%(error)s",
+                    {"image_id": self._image_id, "error": error},
+                )
             except ValkeyError:
                 pass  # the work goes on; the end is repeated until it is written

@@ -138,7 +138,10 @@ class UploadIntake:
         try:
             grant = self._verifier.verify(token)
         except BadToken as error:
-            _log.info("upload refused: image=%s: %s", image_id[:64], error)
+            _log.info(
+                "upload refused image_id=%(image_id)s error=%(error)s",
+                {"image_id": image_id[:64], "error": error},
+            )
             why = f"the upload token is not accepted: {error}; request a new one"
             raise UploadRefused(BAD_TOKEN, why if isinstance(error, RefusedToken) else "") from None
         if grant.image_id != image_id:
@@ -279,7 +282,8 @@ class UploadIntake:
             await self._status.release(body.image_id, body.attempt)
         except ValkeyError as error:
             _log.warning(
-                "claim not released: image=%s: %s; it is released later", body.image_id, error
+                "claim not released image_id=%(image_id)s error=%(error)s; it is released later",
+                {"image_id": body.image_id, "error": error},
             )
             self._spool.abandon(body)
         else:
@@ -288,7 +292,7 @@ class UploadIntake:
 
 def _disk_fault(error: OSError) -> UploadBusy:
     reason = os.strerror(error.errno) if error.errno else str(error)
-    _log.error("upload refused: the spool cannot be written: %s", reason)
+    _log.error("upload refused: spool not writable error=%(error)s", {"error": reason})
     return UploadBusy("uploads cannot be stored now; try again later", detail=reason)
 
 

@@ -30,7 +30,10 @@ async def expire_leases(connection: Connection, settings: StreamsSettings, pid: 
     queue = StreamsKeys(settings.key_prefix).queue
     (expired,) = await collect([connection.run(_EXPIRE_LEASES, (queue,), args)])
     assert isinstance(expired, int)
-    _log.info("worker replaced: dead_pid=%d expired_leases=%d", pid, expired)
+    _log.info(
+        "worker replaced dead_pid=%(dead_pid)s expired_leases=%(expired_leases)s",
+        {"dead_pid": pid, "expired_leases": expired},
+    )
     return expired
 
 

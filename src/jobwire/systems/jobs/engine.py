@@ -303,7 +303,10 @@ class StreamsEngine:
         if any(cursor != "-" for cursor in cursors[1::2]):
             self.reclaim_soon()
         if jobs:
-            _log.info("leases of other workers expired: jobs=%d; running them here", len(jobs))
+            _log.info(
+                "leases of other workers expired jobs=%(jobs)s; running them here",
+                {"jobs": len(jobs)},
+            )
         if len(jobs) >= limit:
             return jobs
         return await self._joined(jobs, self._take(limit - len(jobs)))
@@ -378,11 +381,20 @@ class StreamsEngine:
         for at in range(0, len(dropped), 3):
             reason, entry, job_id = dropped[at : at + 3]
             if reason == _REFUSED:
-                _log.error("server refused to start a job: job=%s; will retry later", job_id)
+                _log.error(
+                    "server refused to start a job job_id=%(job_id)s; will retry later",
+                    {"job_id": job_id},
+                )
             elif reason == _RETURNED:
-                _log.debug("queue entry returned: entry=%s job=%s", entry, job_id)
+                _log.debug(
+                    "queue entry returned entry_id=%(entry_id)s job_id=%(job_id)s",
+                    {"entry_id": entry, "job_id": job_id},
+                )
             else:
-                _log.info("queue entry dropped: entry=%s job=%s reason=%s", entry, job_id, reason)
+                _log.info(
+                    "queue entry dropped entry_id=%(entry_id)s job_id=%(job_id)s reason=%(reason)s",
+                    {"entry_id": entry, "job_id": job_id, "reason": reason},
+                )
         jobs = [read_leased(row, payloads or {}) for row in started]
         # In each queue they are in the order of their entries.
         several = len(self.queues) > 1
@@ -401,7 +413,10 @@ class StreamsEngine:
         if paused != self._paused:
             self._paused = paused
             self._reader.pause(paused)
-            _log.info("paused queues: %s", ", ".join(sorted(paused)) or "none")
+            _log.info(
+                "paused queues changed queues=%(queues)s",
+                {"queues": ", ".join(sorted(paused)) or "none"},
+            )
 
     def _start(self, verb: Script, args: Sequence[Arg], token: str) -> Awaitable[Reply]:
         """Run a script that starts jobs under tokens that begin with `token`."""
@@ -443,7 +458,10 @@ class StreamsEngine:
             except ValkeyError as error:
                 # J-9: a full server drops events before anything else.
                 if isinstance(error, ServerError) and error.code == _FULL:
-                    _log.warning("server is full: reports=%d error=%s; dropped", len(places), error)
+                    _log.warning(
+                        "server is full reports=%(reports)s error=%(error)s; dropped",
+                        {"reports": len(places), "error": error},
+                    )
                 else:
                     failure = error
                 continue

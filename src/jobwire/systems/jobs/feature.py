@@ -25,7 +25,10 @@ async def _make_group(engine: StreamsEngine) -> None:
     try:
         await engine.make_groups()
     except BackendUnavailable as error:
-        _log.warning("consumer group not created: %s; the first worker creates it", error.detail)
+        _log.warning(
+            "consumer group not created error=%(error)s; the first worker creates it",
+            {"error": error.detail},
+        )
 
 
 @contextlib.asynccontextmanager

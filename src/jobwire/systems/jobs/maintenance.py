@@ -123,7 +123,9 @@ class StreamsMaintenance:
             return None
         cursors, moved = cast("tuple[list[str], int]", reply)
         if moved:
-            _log.warning("server clock was set back: leases=%d; restarted", moved)
+            _log.warning(
+                "server clock was set back leases=%(leases)s; restarted", {"leases": moved}
+            )
         return self._queues_result("clock", moved, cursors)
 
     async def _reclaim(self) -> MaintenanceResult | None:
@@ -140,7 +142,7 @@ class StreamsMaintenance:
             return None
         cursors, _, _, moved = cast("tuple[list[str], list[str], list[str], int]", reply)
         if moved:
-            _log.warning("leases expired: jobs=%d; requeued or ended", moved)
+            _log.warning("leases expired jobs=%(jobs)s; requeued or ended", {"jobs": moved})
         return self._queues_result("reclaim", moved, cursors)
 
     async def _janitor(self) -> MaintenanceResult | None:
@@ -171,7 +173,9 @@ class StreamsMaintenance:
             return None
         self._reconcile_cursor, moved = cast("tuple[str, int]", reply)
         if moved:
-            _log.warning("jobs without a queue entry: jobs=%d; requeued or ended", moved)
+            _log.warning(
+                "jobs without a queue entry jobs=%(jobs)s; requeued or ended", {"jobs": moved}
+            )
         return self._result("reconcile", moved, self._reconcile_cursor != "0")
 
     async def _forget_tasks(self) -> MaintenanceResult | None:

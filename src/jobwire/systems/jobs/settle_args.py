@@ -89,7 +89,10 @@ def _calls(
             target, texts = _outcome_args(outcome, leased.job.attempt, store_tracebacks)
         except Exception:  # noqa: BLE001 - the other jobs of the batch are settled
             # A handler's error need not be valid text; its job ends nevertheless.
-            _log.exception("outcome cannot be written: job=%s; settled as failed", leased.job.id)
+            _log.exception(
+                "outcome cannot be written job_id=%(job_id)s; settled as failed",
+                {"job_id": leased.job.id},
+            )
             target, texts = _outcome_args(_UNWRITABLE, leased.job.attempt, False)
         call = ends if target is _SETTLE else retries if target is _RETRY else releases
         queue = leased.job.source
@@ -140,7 +143,8 @@ def reports(
         for place, (leased, report) in enumerate(batch[at : at + limit], at):
             if not _may_be_written(report):
                 _log.warning(
-                    "report cannot be written: job=%s kind=%r; dropped", leased.job.id, report.kind
+                    "report cannot be written job_id=%(job_id)s kind=%(kind)s; dropped",
+                    {"job_id": leased.job.id, "kind": report.kind},
                 )
                 continue
             if leased.job.source != selected:

@@ -29,7 +29,11 @@ def six_tasks(app: App, settings: Settings) -> Generator[Sequence[Background]]:
     models = register(app, settings.llm)
     try:
         for missing in models.missing_requirements():
-            _log.warning("%s: %s; %s", *missing)
+            _log.warning(
+                "requirement missing requirement=%(requirement)s error=%(error)s fix=%(fix)s; its "
+                "tasks fail",
+                {"requirement": missing.part, "error": missing.wrong, "fix": missing.fix},
+            )
         yield [models.watch]
     finally:
         models.close()
@@ -43,9 +47,9 @@ async def _warn_of_other_queues(registry: WorkerRegistry, by_task: Mapping[str, 
         for task, queue in by_task.items():
             if others := [other for other in live.get(task, ()) if other != queue]:
                 _log.warning(
-                    "task is live in several queues: task=%s queue=%s others=%s; new jobs wait in "
-                    "the queue of the newest worker",
-                    *(task, queue, ",".join(others)),
+                    "task is live in several queues task=%(task)s queue=%(queue)s "
+                    "others=%(others)s; new jobs wait in the queue of the newest worker",
+                    {"task": task, "queue": queue, "others": ",".join(others)},
                 )
 
 

@@ -51,7 +51,10 @@ async def deliver(deps: FlowDeps, current: Current, owner: str, hand: InHand) ->
         output = outcome.outputs[index]
         picture = await _picture(deps, output, hand)
         if picture is None:
-            log.error("stored picture not found  key=%s task=%s", output.key, intent.tid)
+            log.error(
+                "stored picture not found key=%(key)s task_id=%(task_id)s",
+                {"key": output.key, "task_id": intent.tid},
+            )
             answer: _Answer = chat.Rejected("the picture is not in the bucket any more")
         else:
             answer = await deps.chat.edit_picture(
@@ -60,7 +63,10 @@ async def deliver(deps: FlowDeps, current: Current, owner: str, hand: InHand) ->
             del picture
         hand.drop()
         if isinstance(answer, chat.Rejected):
-            log.warning("chat refused the picture: %s  task=%s", answer.reason, intent.tid)
+            log.warning(
+                "chat refused the picture task_id=%(task_id)s reason=%(reason)s",
+                {"task_id": intent.tid, "reason": answer.reason},
+            )
             words = texts.error(
                 TaskErrorCode.OUTPUT_REFUSED, photo.language, limit_mb=deps.max_image_mb
             )
@@ -107,7 +113,10 @@ async def _send(
             sent = Slot("edited" if final else "sent", message_id)
             return await _change_slot(deps, claimed, index, sent)
         case chat.Rejected(reason):
-            log.error("chat refused a text: %s  task=%s", reason, claimed.intent.tid)
+            log.error(
+                "chat refused a text task_id=%(task_id)s reason=%(reason)s",
+                {"task_id": claimed.intent.tid, "reason": reason},
+            )
             return await _give_up(deps, claimed, index)
         # P-37: only a send whose result is unknown counts.
         case chat.Later() | chat.Blocked() | chat.NoAnswer(not_done=True):
@@ -137,7 +146,7 @@ async def _put_off(
     """Try again later, until the delivery has taken too long; `slot` is kept until then."""
     intent, before = current.intent, current.intent.slots[index]
     if isinstance(answer, chat.Blocked):
-        log.info("user blocked the bot  task=%s", intent.tid)
+        log.info("user blocked the bot task_id=%(task_id)s", {"task_id": intent.tid})
         return await deps.mark_delivered(current, TaskErrorCode.BLOCKED)
     if _too_old(deps, intent):
         return await _give_up(deps, current, index)
@@ -145,7 +154,8 @@ async def _put_off(
     if slot.unanswered >= _MANY_UNANSWERED:
         after_s = _RARE_S
     log.warning(
-        "delivery not confirmed (%s); will retry later  task=%s", type(answer).__name__, intent.tid
+        "delivery not confirmed answer=%(answer)s task_id=%(task_id)s; will retry",
+        {"answer": type(answer).__name__, "task_id": intent.tid},
     )
 
     def later(intent: Intent) -> Intent:
@@ -167,8 +177,14 @@ async def _give_up(deps: FlowDeps, current: Current, index: int) -> Stepped:
         return await deps.mark_delivered(current)
     key = outcome.outputs[index].key or ""
     log.error(
-        "paid picture not delivered  task=%s prediction=%s chat=%s key=%s",
-        *(intent.tid, intent.prediction_id, photo.chat_id, key),
+        "paid picture not delivered task_id=%(task_id)s prediction_id=%(prediction_id)s "
+        "chat_id=%(chat_id)s key=%(key)s",
+        {
+            "task_id": intent.tid,
+            "prediction_id": intent.prediction_id,
+            "chat_id": photo.chat_id,
+            "key": key,
+        },
     )
     words = texts.error(TaskErrorCode.UNDELIVERED, photo.language, limit_mb=deps.max_image_mb)
     told: object = chat.MessageGone()

@@ -28,10 +28,7 @@ async def predictions_feature(context: GatewayContext) -> AsyncGenerator[Feature
     where there is no public address."""
     settings, bucket = context.settings.predictions, context.backends.bucket
     if not is_configured(settings):
-        _log.debug(
-            "no bot: predictions.telegram_token and predictions.webhook_secret are not set; "
-            "tasks in the bucket are shown"
-        )
+        _log.debug("bot not configured; tasks in the bucket are shown")
         yield feature(bucket, settings.tenant)
         return
     bot = build_bot(settings, bucket)
@@ -39,7 +36,9 @@ async def predictions_feature(context: GatewayContext) -> AsyncGenerator[Feature
         try:
             await set_webhook(bot, settings.public_url, settings.telegram_secret)
         except WebhookRefused as error:
-            _log.warning("%s; the webhook that is set there stays", error)
+            _log.warning(
+                "webhook not set error=%(error)s; the one that is set there stays", {"error": error}
+            )
     async with running(bot.flow, bot, settings):
         yield feature(bucket, settings.tenant, bot.flow, bot, settings.telegram_secret)
 

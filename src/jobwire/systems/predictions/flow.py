@@ -84,7 +84,9 @@ class Flow:
             raise  # the update comes again, and finds its intent
         except Exception:
             tid = recorded.current.intent.tid
-            log.exception("task failed here; reconcile continues it  task=%s", tid)
+            log.exception(
+                "task failed here task_id=%(task_id)s; reconcile continues it", {"task_id": tid}
+            )
         return recorded.current.intent.tid
 
     async def record(self, photo: Photo) -> RecordedPhoto:
@@ -103,7 +105,10 @@ class Flow:
         )
         current, created = await deps.records.create(intent)
         if not created:
-            log.info("update redelivered  task=%s state=%s", tid, current.intent.state)
+            log.info(
+                "update redelivered task_id=%(task_id)s state=%(state)s",
+                {"task_id": tid, "state": current.intent.state},
+            )
         self.recorded.set()
         return RecordedPhoto(current, owner)
 
@@ -127,7 +132,10 @@ class Flow:
             if not ours:
                 return Receipt.FOREIGN
             # The second run of a create whose answer was lost: it never touches the task.
-            log.warning("task has a second prediction; it is ignored  task=%s", intent.tid)
+            log.warning(
+                "task has a second prediction task_id=%(task_id)s; it is ignored",
+                {"task_id": intent.tid},
+            )
             return Receipt.KNOWN
         if intent.rank >= RANK["settled"]:
             await self._drive(current, owner)
@@ -186,7 +194,10 @@ class Flow:
         try:
             found = await records.load_task(prediction_id)
         except task.BadTask as error:
-            log.warning("task object skipped: %s  prediction=%s", error, prediction_id)
+            log.warning(
+                "task object skipped prediction_id=%(prediction_id)s error=%(error)s",
+                {"prediction_id": prediction_id, "error": error},
+            )
             return Receipt.UNKNOWN
         if found is None:
             return Receipt.UNKNOWN
@@ -202,7 +213,10 @@ class Flow:
         try:
             await self._drive(current, owner)
         except Exception:
-            log.exception("task failed here; reconcile continues it  task=%s", current.intent.tid)
+            log.exception(
+                "task failed here task_id=%(task_id)s; reconcile continues it",
+                {"task_id": current.intent.tid},
+            )
 
     async def _drive(
         self, first: Current, owner: str, on_submitting: Callable[[], None] = _ignore
@@ -217,7 +231,7 @@ class Flow:
         current: Current | None = first
         for _ in range(_MAX_STEPS):
             if current is None:
-                log.warning("intent not found  task=%s", first.intent.tid)
+                log.warning("intent not found task_id=%(task_id)s", {"task_id": first.intent.tid})
                 break
             intent, now_ms = current.intent, deps.clock.now_ms()
             step = next_step(intent, now_ms, deps.policy)

@@ -84,9 +84,9 @@ class Functions:
         try:
             report = await reconcile(self._flow, limit_s=limit_s)
         except ObjectsError as error:
-            log.error("reconcile pass aborted: %s", error)
+            log.error("reconcile pass aborted error=%(error)s", {"error": error})
             return Answer(503, "the bucket does not answer")
-        log.info("pass over unfinished tasks  %s", asdict(report))
+        log.info("reconcile pass done", extra=asdict(report))
         return Answer(200, json.dumps(asdict(report)))
 
 

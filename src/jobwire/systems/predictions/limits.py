@@ -123,7 +123,7 @@ class Limits:
         try:
             found = await self._bucket.get(key, max_bytes=_MAX_BYTES)
         except TooLarge as error:
-            log.warning("limits not counted: %s", error)
+            log.warning("limits not counted error=%(error)s", {"error": error})
             return
         for _ in range(_MAX_ROUNDS):
             now_ms = self._clock.now_ms()
@@ -131,7 +131,7 @@ class Limits:
             document: Mapping[str, object] | None
             document = loads(found.body) if isinstance(found, Found) else {}
             if document is None:  # not ours to replace
-                log.warning("limits not counted: %s is not a JSON object", key)
+                log.warning("limits not counted: the object is not JSON key=%(key)s", {"key": key})
                 return
             usage = _usage(mapping(document.get(_OURS)), now_ms)
             if not change(usage, now_ms):

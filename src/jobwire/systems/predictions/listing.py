@@ -115,7 +115,7 @@ async def find_task(records: Records, wanted: str) -> TaskView | None:
     try:
         current = await records.load(tid)
     except BadIntent as error:
-        log.warning("%s", error)
+        log.warning("listing not read error=%(error)s", {"error": error})
         return view
     if current is None:
         return view
@@ -129,7 +129,10 @@ async def read_task(records: Records, prediction_id: str) -> TaskView | None:
     try:
         found = await records.load_task(prediction_id)
     except BadTask as error:
-        log.warning("task object skipped: %s  prediction=%s", error, prediction_id)
+        log.warning(
+            "task object skipped prediction_id=%(prediction_id)s error=%(error)s",
+            {"prediction_id": prediction_id, "error": error},
+        )
         return None
     return None if found is None else _of_task(found.task)
 

@@ -45,7 +45,7 @@ async def recent_tasks(
         try:
             current = await records.load(tid)
         except BadIntent as error:
-            log.warning("%s", error)
+            log.warning("listing not read error=%(error)s", {"error": error})
             return None
         if current is None:
             return None

@@ -141,10 +141,15 @@ async def _advance(flow: Flow, entry: Entry, report: PassReport) -> None:
             report.delivered += 1
     except (ObjectsError, BadIntent) as error:
         report.failed += 1
-        log.warning("task not finished: %s; will retry in the next pass  task=%s", error, tid)
+        log.warning(
+            "task not finished task_id=%(task_id)s error=%(error)s; will retry in the next pass",
+            {"task_id": tid, "error": error},
+        )
     except Exception:
         report.failed += 1
-        log.exception("task not finished; will retry in the next pass  task=%s", tid)
+        log.exception(
+            "task not finished task_id=%(task_id)s; will retry in the next pass", {"task_id": tid}
+        )
 
 
 async def _walk_tasks(
@@ -190,18 +195,26 @@ async def _take_over(flow: Flow, entry: Entry, report: PassReport) -> None:
             return
         tid = await flow.take_over(found.task)
         report.taken_over += 1
-        log.info("unfinished task of another program is continued  prediction=%s", prediction_id)
+        log.info(
+            "task of another program continued prediction_id=%(prediction_id)s",
+            {"prediction_id": prediction_id},
+        )
         await flow.drive(tid)
     except BadTask as error:
-        log.warning("task object skipped: %s  key=%s", error, entry.key)
+        log.warning(
+            "task object skipped key=%(key)s error=%(error)s", {"key": entry.key, "error": error}
+        )
     except BadIntent as error:
         report.failed += 1
-        log.warning("task of another program skipped: %s  key=%s", error, entry.key)
+        log.warning(
+            "task of another program skipped key=%(key)s error=%(error)s",
+            {"key": entry.key, "error": error},
+        )
     except ObjectsError:
         raise
     except Exception:
         report.failed += 1
-        log.exception("task of another program skipped  key=%s", entry.key)
+        log.exception("task of another program skipped key=%(key)s", {"key": entry.key})
 
 
 async def _read_listing(flow: Flow) -> tuple[_Listing | None, Version | None]:
@@ -215,7 +228,7 @@ async def _read_listing(flow: Flow) -> tuple[_Listing | None, Version | None]:
     try:
         return _decode(found.body), found.version
     except (msgspec.MsgspecError, RecursionError):
-        log.warning("%s cannot be read; it is rewritten", LISTING_KEY)
+        log.warning("listing not readable key=%(key)s; it is rewritten", {"key": LISTING_KEY})
         return None, found.version
 
 

@@ -40,7 +40,7 @@ async def reconcile_forever(flow: Flow, stop: asyncio.Event, *, every_s: float) 
             if report.open > report.delivered and eager:
                 pause_s = min(every_s, _BUSY_S)
         except ObjectsError as error:
-            log.warning("reconcile pass aborted: %s", error)
+            log.warning("reconcile pass aborted error=%(error)s", {"error": error})
         except Exception:
             log.exception("reconcile pass aborted")
         woken = await pause(stop, pause_s, unless=flow.recorded if eager else None)
@@ -53,7 +53,7 @@ async def poll_forever(bot: TelegramBot, stop: asyncio.Event) -> None:
     try:
         await UpdatePoller(bot).run(stop)
     except PollingRefused as error:
-        log.error("not polling for updates: %s", error)
+        log.error("not polling for updates error=%(error)s", {"error": error})
 
 
 async def set_webhook(bot: TelegramBot, public_url: str, secret: str) -> None:

@@ -59,7 +59,7 @@ async def with_stored_data(deps: FlowDeps, intent: Intent, news: News) -> News:
 
 async def ended_elsewhere(deps: FlowDeps, current: Current) -> Stepped:
     """Another program ended the task and answered the user (P-15)."""
-    log.info("task ended by another program  task=%s", current.intent.tid)
+    log.info("task ended by another program task_id=%(task_id)s", {"task_id": current.intent.tid})
     return await deps.mark_delivered(current)
 
 
@@ -92,10 +92,16 @@ async def _store_outputs(
             case fetch.Expired():
                 problem = TaskErrorCode.OUTPUT_EXPIRED
             case fetch.Refused(reason):
-                log.warning("output refused: %s  task=%s", reason, intent.tid)
+                log.warning(
+                    "output refused task_id=%(task_id)s reason=%(reason)s",
+                    {"task_id": intent.tid, "reason": reason},
+                )
             case NoAnswer(reason):
                 if may_have_output(intent, deps.clock.now_ms(), deps.policy):
-                    log.warning("output not fetched, retried: %s  task=%s", reason, intent.tid)
+                    log.warning(
+                        "output not fetched task_id=%(task_id)s error=%(error)s; will retry",
+                        {"task_id": intent.tid, "error": reason},
+                    )
                     return None
                 problem = TaskErrorCode.OUTPUT_EXPIRED
     if stored:
@@ -141,7 +147,10 @@ async def _publish(deps: FlowDeps, intent: Intent, outcome: Outcome) -> Outcome 
         try:
             found = await deps.records.load_task(prediction_id)
         except task.BadTask as error:
-            log.warning("task object not written: %s  prediction=%s", error, prediction_id)
+            log.warning(
+                "task object not written prediction_id=%(prediction_id)s error=%(error)s",
+                {"prediction_id": prediction_id, "error": error},
+            )
             return outcome
         now_ms = deps.clock.now_ms()
         if found is None:

@@ -78,7 +78,10 @@ async def accept(
         case chat.Rejected(reason):
             return await _fail(deps, current, TaskErrorCode.PHOTO_UNAVAILABLE, reason)
         case NoAnswer(reason):
-            log.warning("photo not downloaded, retried later: %s  task=%s", reason, intent.tid)
+            log.warning(
+                "photo not downloaded task_id=%(task_id)s error=%(error)s; will retry",
+                {"task_id": intent.tid, "error": reason},
+            )
             return await deps.schedule_retry(current, TaskErrorCode.PHOTO_UNAVAILABLE)
         case chat.Later(after_s):
             return await deps.schedule_retry(current, TaskErrorCode.PHOTO_UNAVAILABLE, after_s)
@@ -111,10 +114,15 @@ async def find(deps: FlowDeps, current: Current, owner: str) -> Stepped:
     request = await deps.request_of(intent)
     found = await deps.provider.find(request, intent.created_ms)
     if isinstance(found, NoAnswer):
-        log.warning("provider's list not read: %s  task=%s", found.reason, intent.tid)
+        log.warning(
+            "provider's list not read task_id=%(task_id)s reason=%(reason)s",
+            {"task_id": intent.tid, "reason": found.reason},
+        )
         return current, False
     if found:
-        log.info("prediction found in the provider's list  task=%s", intent.tid)
+        log.info(
+            "prediction found in the provider's list task_id=%(task_id)s", {"task_id": intent.tid}
+        )
         first, *others = found
         for other in others:
             if other.outcome is None:
@@ -122,7 +130,10 @@ async def find(deps: FlowDeps, current: Current, owner: str) -> Stepped:
         return await record_news(deps, current, owner, first)
     if not rules.may_create_again(intent, deps.clock.now_ms(), deps.policy):
         return current, False
-    log.warning("no prediction in the provider's list, create repeated  task=%s", intent.tid)
+    log.warning(
+        "prediction not in the provider's list task_id=%(task_id)s; create is repeated",
+        {"task_id": intent.tid},
+    )
     assert intent.input is not None
     return await _submit(deps, current, owner, intent.input)
 
@@ -137,12 +148,18 @@ async def poll(deps: FlowDeps, current: Current, owner: str) -> Stepped:
         if found is None and intent.input is not None:
             await _create_task(deps, intent)
     except task.BadTask as error:
-        log.warning("task object skipped: %s  prediction=%s", error, intent.prediction_id)
+        log.warning(
+            "task object skipped prediction_id=%(prediction_id)s error=%(error)s",
+            {"prediction_id": intent.prediction_id, "error": error},
+        )
     if found and found.task.terminal and not found.task.settled_by_us:
         return await ended_elsewhere(deps, current)
     news = await deps.provider.poll(intent.prediction_id, await deps.request_of(intent))
     if not isinstance(news, News):
-        log.info("prediction could not be read (%s)  task=%s", type(news).__name__, intent.tid)
+        log.info(
+            "prediction not read answer=%(answer)s task_id=%(task_id)s",
+            {"answer": type(news).__name__, "task_id": intent.tid},
+        )
         return current, False
     if news.outcome is None:
         updated = await deps.records.update(current, _merging(deps, news, owner))
@@ -166,14 +183,20 @@ async def expire(deps: FlowDeps, current: Current, owner: str) -> Stepped:
             found = await deps.provider.find(request, intent.created_ms)
         now_ms = deps.clock.now_ms()
         if isinstance(found, NoAnswer) and rules.may_have_output(intent, now_ms, deps.policy):
-            log.warning("provider not asked: %s; will retry  task=%s", found.reason, intent.tid)
+            log.warning(
+                "provider not asked task_id=%(task_id)s reason=%(reason)s; will retry",
+                {"task_id": intent.tid, "reason": found.reason},
+            )
             return await deps.schedule_retry(current)
         last = found if isinstance(found, list) else []
         if last and last[0].outcome is not None:
             return await record_news(deps, current, owner, last[0])
         for unfinished in last:
             await deps.provider.cancel(unfinished.prediction_id)
-    log.warning("task has no outcome in time: %s  task=%s", code, intent.tid)
+    log.warning(
+        "task without outcome in time code=%(code)s task_id=%(task_id)s",
+        {"code": code, "task_id": intent.tid},
+    )
     return await _fail(deps, current, code)
 
 
@@ -250,7 +273,10 @@ async def _send_placeholder(
             return await deps.records.update(claimed, become(Slot("sent", message_id)))
         # P-39: a chat that refuses a text of ours would refuse the result too.
         case chat.Blocked() | chat.Rejected():
-            log.info("chat refuses messages; provider not asked  task=%s", claimed.intent.tid)
+            log.info(
+                "chat refuses messages task_id=%(task_id)s; provider not asked",
+                {"task_id": claimed.intent.tid},
+            )
             return await deps.records.update(
                 claimed, lambda intent: rules.failed(intent, TaskErrorCode.BLOCKED)
             )
@@ -286,19 +312,27 @@ async def _submit(deps: FlowDeps, current: Current, owner: str, given: StoredInp
         case News():
             return await record_news(deps, asked, owner, answer)
         case Busy(after_s):
-            log.info("provider is busy; create repeated later  task=%s", seen.tid)
+            log.info(
+                "provider is busy task_id=%(task_id)s; create repeated later", {"task_id": seen.tid}
+            )
             return await deps.records.update(asked, _not_created(deps, after_s)), True
         case NoAnswer(reason, not_done=True):
-            log.warning("provider not asked: %s; will retry later  task=%s", reason, seen.tid)
+            log.warning(
+                "provider not asked task_id=%(task_id)s reason=%(reason)s; will retry later",
+                {"task_id": seen.tid, "reason": reason},
+            )
             return await deps.records.update(asked, _not_created(deps, None)), True
         case CreateRejected(reason):
-            log.error("provider refused: %s  task=%s", reason, seen.tid)
+            log.error(
+                "provider refused task_id=%(task_id)s reason=%(reason)s",
+                {"task_id": seen.tid, "reason": reason},
+            )
             return await _fail(deps, asked, TaskErrorCode.PROVIDER_REJECTED)
         case NoAnswer(reason):
             log.warning(
-                "no answer to create: %s; searched in the provider's list later  task=%s",
-                reason,
-                seen.tid,
+                "no answer to create task_id=%(task_id)s reason=%(reason)s; searched in the "
+                "provider's list later",
+                {"task_id": seen.tid, "reason": reason},
             )
             return asked, True
 

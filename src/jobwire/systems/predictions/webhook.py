@@ -55,7 +55,10 @@ def refusal(flow: Flow, provider: str, call: WebhookCall) -> Answer | None:
     refused = configured.refusal(call, now_s)
     if refused is None:
         return None
-    log.warning("webhook refused: %s  provider=%s", refused, provider)
+    log.warning(
+        "webhook refused provider=%(provider)s reason=%(reason)s",
+        {"provider": provider, "reason": refused},
+    )
     return _counted(flow, Answer(401, refused))
 
 
@@ -67,7 +70,7 @@ def head_refusal(flow: Flow, provider: str, headers: Mapping[str, str]) -> Answe
     given = {name.lower() for name, value in headers.items() if value}
     if given.issuperset(configured.signature_headers):
         return None
-    log.warning("webhook refused: unsigned  provider=%s", provider)
+    log.warning("webhook refused: unsigned provider=%(provider)s", {"provider": provider})
     return _counted(flow, Answer(401, "unsigned"))
 
 
@@ -80,12 +83,15 @@ async def _take(flow: Flow, tid: str, body: bytes) -> Answer:
     configured = flow.deps.provider
     news = configured.read(body)
     if news is None:
-        log.warning("webhook refused: no prediction in its body  provider=%s", configured.name)
+        log.warning(
+            "webhook refused: no prediction in its body provider=%(provider)s",
+            {"provider": configured.name},
+        )
         return Answer(400, "the body is not a prediction")
     try:
         receipt = await flow.receive(tid, news)
     except (ObjectsError, BadIntent) as error:
-        log.error("webhook not recorded: %s", error)
+        log.error("webhook not recorded error=%(error)s", {"error": error})
         return Answer(503, "not recorded, send it again")
     match receipt:
         case Receipt.RECORDED:
@@ -95,7 +101,10 @@ async def _take(flow: Flow, tid: str, body: bytes) -> Answer:
         case Receipt.UNKNOWN:
             return Answer(404, "no such task yet")
         case Receipt.FOREIGN:
-            log.warning("webhook refused: it belongs to another task  provider=%s", configured.name)
+            log.warning(
+                "webhook refused: it belongs to another task provider=%(provider)s",
+                {"provider": configured.name},
+            )
             return Answer(403, "the prediction belongs to another task")
 
 

@@ -37,8 +37,9 @@ class Announcement:
                 self._connections.append(await Connection.open(self._config, name=name))
             except (ConfigError, ValkeyError) as error:
                 _log.warning(
-                    "worker not announced: queue=%s name=%s error=%s; getWorkers does not list it",
-                    *(self._queue, name, error),
+                    "worker not announced queue=%(queue)s worker=%(worker)s error=%(error)s; "
+                    "getWorkers does not list it",
+                    {"queue": self._queue, "worker": name, "error": error},
                 )
 
     async def close(self) -> None:

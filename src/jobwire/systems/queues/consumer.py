@@ -231,11 +231,14 @@ class BullConsumer:
         except (Unreadable, ServerError) as error:
             # The job itself is valid and runs.
             _log.warning(
-                "scheduler not advanced queue=%s scheduler=%s job=%s error=%s; it has no next run",
-                self.keys.queue,
-                job.scheduler,
-                job.id,
-                error,
+                "scheduler not advanced queue=%(queue)s scheduler=%(scheduler)s job_id=%(job_id)s "
+                "error=%(error)s; it has no next run",
+                {
+                    "queue": self.keys.queue,
+                    "scheduler": job.scheduler,
+                    "job_id": job.id,
+                    "error": error,
+                },
             )
 
 

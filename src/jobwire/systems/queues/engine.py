@@ -276,7 +276,10 @@ class BullEngine:
                     self._not_before_ms = now_ms + wait_ms
                     self._promote_ms = min(due_ms or now_ms + _PROMOTE_MS, now_ms + _PROMOTE_MS)
                 case BrokenJob(error):
-                    _log.error("a job was not started: queue=%s error=%s", self.name, error)
+                    _log.error(
+                        "a job was not started queue=%(queue)s error=%(error)s",
+                        {"queue": self.name, "error": error},
+                    )
                 case _:  # paused, or as many active as allowed
                     self._idle.due_ms = None
                     self._blocked = True
@@ -310,7 +313,10 @@ class BullEngine:
             try:
                 sent.append(self._send_report(leased, report))
             except RefusedError as error:
-                _log.warning("report dropped: job=%s error=%s", leased.job.id, error)
+                _log.warning(
+                    "report dropped job_id=%(job_id)s error=%(error)s",
+                    {"job_id": leased.job.id, "error": error},
+                )
                 sent.append(_dropped())
             except ValkeyError as error:
                 raise unavailable(error) from error
@@ -362,7 +368,10 @@ class BullEngine:
         answer = await sent
         if answer is Refusal.HAS_PARENT:
             reason = "a child was refused: its id is that of a job with another parent"
-            _log.warning("%s: job=%s", reason, leased.job.id)
+            _log.warning(
+                "child refused job_id=%(job_id)s reason=%(reason)s; the job fails",
+                {"job_id": leased.job.id, "reason": reason},
+            )
             self._refused_children[leased.job.id] = reason
         return ReportAnswer.LOST if answer is Refusal.NO_PARENT else ReportAnswer.WRITTEN
 
@@ -431,7 +440,10 @@ class BullEngine:
         """A job whose children have not all succeeded cannot be completed: it fails."""
         job = cast(JobHash, leased.wire)
         if isinstance(answer, ServerError):
-            _log.error("the server refuses to end a job: job=%s error=%s", job.id, answer)
+            _log.error(
+                "the server refuses to end a job job_id=%(job_id)s error=%(error)s",
+                {"job_id": job.id, "error": answer},
+            )
             return SettleAnswer.REFUSED
         if answer is Refusal.PENDING_CHILDREN:
             failure = FailedAttempt("the job returned while children of it were pending")
@@ -521,7 +533,10 @@ class BullEngine:
         with raises_unavailable():
             moved = await self.consumer.check_stalled()
         if moved:
-            _log.warning("stalled jobs requeued: queue=%s jobs=%d", self.name, len(moved))
+            _log.warning(
+                "stalled jobs requeued queue=%(queue)s jobs=%(jobs)s",
+                {"queue": self.name, "jobs": len(moved)},
+            )
         return MaintenanceResult(len(moved))
 
 

@@ -140,7 +140,10 @@ def end_of(leased: LeasedJob, outcome: Outcome, settings: BullSettings) -> End |
             return settle_args.completed(job, token, outcome.result_json, settings.keep_completed)
         except RefusedError as error:
             # A handler's result need not fit the wire; its job ends nevertheless.
-            _log.warning("outcome cannot be written: job=%s error=%s", leased.job.id, error)
+            _log.warning(
+                "outcome cannot be written job_id=%(job_id)s error=%(error)s",
+                {"job_id": leased.job.id, "error": error},
+            )
             return settle_args.failed(job, token, FailedAttempt(str(error)), keep)
     if isinstance(outcome, Failed):
         return settle_args.failed(job, token, failure_of(outcome.error), keep)

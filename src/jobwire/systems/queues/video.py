@@ -58,10 +58,15 @@ def register_video(app: App, settings: Settings) -> None:
     served; without the libraries the worker reports what is missing."""
     queues = [queue for queue in QUEUES if queue not in _own_queues(app)]
     if not settings.objects.endpoint:
-        _log.debug("queue not served: queue=%s; set objects.endpoint", VIDEO_GENERATION)
+        _log.debug(
+            "queue not served queue=%(queue)s; set objects.endpoint", {"queue": VIDEO_GENERATION}
+        )
         return
     if missing := missing_libraries():
-        _log.warning("queue not served: queue=%s missing=%s", VIDEO_GENERATION, missing)
+        _log.warning(
+            "queue not served queue=%(queue)s missing=%(missing)s",
+            {"queue": VIDEO_GENERATION, "missing": missing},
+        )
         app.check(lambda: [_not_installed(missing)])
         return
     store = BucketStore(settings.objects.config())

@@ -75,10 +75,17 @@ async def _set_schedulers(shared: WorkerConnections, crons: Sequence[CronEntry])
                 await _set_scheduler(shared, entry)
                 break
             except RefusedError as error:
-                _log.error("cron %s: refused: %s", entry.name, error)
+                _log.error(
+                    "cron refused cron=%(cron)s error=%(error)s",
+                    {"cron": entry.name, "error": error},
+                )
                 break
             except BackendUnavailable as error:
-                _log.warning("cron %s: server unavailable: %s; will retry", entry.name, error)
+                _log.warning(
+                    "cron not scheduled: server unavailable cron=%(cron)s error=%(error)s; will "
+                    "retry",
+                    {"cron": entry.name, "error": error},
+                )
             await asyncio.sleep(_RETRY_S)
 
 

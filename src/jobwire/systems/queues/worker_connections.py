@@ -127,7 +127,10 @@ class WorkerConnections:
                         if message is not None:
                             self._pass_on(Token(message[1]))
             except ValkeyError as error:
-                _log.warning("cancel requests are delayed until the next renewal: %s", error)
+                _log.warning(
+                    "cancel requests delayed until the next renewal error=%(error)s",
+                    {"error": error},
+                )
             await asyncio.sleep(_SUBSCRIBE_PAUSE_S)
 
     def _pass_on(self, token: Token) -> None:

@@ -94,8 +94,13 @@ class ModelProcess:
         code = self._child.exit_code()
         if code is not None and not self._is_closed:
             _log.warning(
-                "local model process ended: model=%s reason=%r output=%r; the next call starts it",
-                *(self._request.name, _exit_text(code), self._output_tail()),
+                "local model process ended model=%(model)s reason=%(reason)s output=%(output)s; "
+                "the next call starts it",
+                {
+                    "model": self._request.name,
+                    "reason": _exit_text(code),
+                    "output": self._output_tail(),
+                },
             )
             self.close()
         return code is not None

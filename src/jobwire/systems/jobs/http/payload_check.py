@@ -72,7 +72,9 @@ def _compiled(schema: str) -> SchemaValidator | None:
         return SchemaValidator(msgspec.json.decode(schema))
     except (UnusableSchema, RecursionError, msgspec.DecodeError) as error:
         text = str(error)[:_MAX_MESSAGE]
-        _log.warning("a worker's schema cannot be used: error=%s; payloads unchecked", text)
+        _log.warning(
+            "a worker's schema cannot be used error=%(error)s; payloads unchecked", {"error": text}
+        )
         return None
 
 

@@ -155,4 +155,4 @@ async def _submit(flow: Flow, photo: Photo) -> None:
     try:
         await flow.submit(photo)
     except ObjectsError as error:
-        _log.error("photo left to reconcile: %s", error)
+        _log.error("photo left to reconcile error=%(error)s", {"error": error})

@@ -54,7 +54,7 @@ class TelegramBot:
             await self.flow.submit(photo)
         except BadIntent as error:
             # The same object again at every redelivery: an operator has to look at it.
-            log.error("photo skipped: %s", error)
+            log.error("photo skipped error=%(error)s", {"error": error})
 
     async def photo_in(self, update: object) -> Photo | None:
         """The photo that an update wants to be processed, if it does."""
@@ -79,7 +79,10 @@ class TelegramBot:
                     await self._answer(asked.chat_id, asked.message_id, self._reply_text(asked))
             case OtherUpdate(chat_id, message_id, language, kind):
                 self.flow.deps.counts.add("updates", "other")
-                log.info("message without a photo (%s)  chat=%s", kind, chat_id)
+                log.info(
+                    "message without a photo kind=%(kind)s chat_id=%(chat_id)s",
+                    {"kind": kind, "chat_id": chat_id},
+                )
                 limit_mb = self.flow.deps.max_image_mb
                 words = texts.error(TaskErrorCode.NOT_A_PHOTO, language, limit_mb=limit_mb)
                 await self._answer(chat_id, message_id, words)
@@ -102,7 +105,7 @@ class TelegramBot:
 
     def _skip(self, reason: str) -> None:
         self.flow.deps.counts.add("updates", "skipped")
-        log.info("update skipped: %s", reason)
+        log.info("update skipped reason=%(reason)s", {"reason": reason})
 
     def _reply_text(self, asked: TextUpdate) -> str:
         deps = self.flow.deps
@@ -113,7 +116,10 @@ class TelegramBot:
     async def _answer(self, chat_id: int, message_id: int, words: str) -> None:
         """A lost answer is not repeated: the user asks again."""
         answer = await self.flow.deps.chat.send_text(chat_id, words, message_id)
-        log.debug("text answered (%s)  chat=%s", type(answer).__name__, chat_id)
+        log.debug(
+            "text answered answer=%(answer)s chat_id=%(chat_id)s",
+            {"answer": type(answer).__name__, "chat_id": chat_id},
+        )
 
     async def _own_name(self) -> str:
         """The bot's user name in lower case; asked for once, when a name is to be compared."""
@@ -159,6 +165,6 @@ async def take_body(bot: TelegramBot, body: bytes) -> Answer:
     try:
         await bot.take(update)
     except ObjectsError as error:
-        log.error("update not recorded: %s", error)
+        log.error("update not recorded error=%(error)s", {"error": error})
         return Answer(503, "not recorded, send it again")
     return Answer(200, "taken")

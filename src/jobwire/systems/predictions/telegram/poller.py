@@ -120,7 +120,7 @@ class UpdatePoller:
                         pause_s = 1.0
                         continue
                 except ObjectsError as error:
-                    log.warning("updates not read: %s; will retry", error)
+                    log.warning("updates not read error=%(error)s; will retry", {"error": error})
                     wait_s = pause_s
                 await pause(stop, max(wait_s, pause_s))
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -157,9 +157,11 @@ class UpdatePoller:
                     "a webhook is set for this bot, so it cannot poll; "
                     "remove it: jobwire bot poll --delete-webhook"
                 )
-            log.warning("getUpdates refused: %s", answer.description)
+            log.warning(
+                "getUpdates refused error=%(error)s; will retry", {"error": answer.description}
+            )
             return answer.retry_after_s or 1.0
-        log.warning("getUpdates: %s", answer.reason)
+        log.warning("getUpdates failed error=%(error)s; will retry", {"error": answer.reason})
         return 1.0
 
     async def _take_all(self, lanes: ChatLanes, updates: Sequence[object]) -> None:
@@ -181,11 +183,16 @@ class UpdatePoller:
                     try:
                         await self._begin(lanes, update)
                     except ObjectsError as error:
-                        log.warning("update not processed: %s; will retry at the next poll", error)
+                        log.warning(
+                            "update not processed error=%(error)s; will retry at the next poll",
+                            {"error": error},
+                        )
                         failed.append(update_id)
                         return
                     except Exception:
-                        log.exception("update skipped  update=%s", update_id)
+                        log.exception(
+                            "update skipped update_id=%(update_id)s", {"update_id": update_id}
+                        )
 
         async with asyncio.TaskGroup() as group:
             for chat in by_chat.values():
@@ -207,7 +214,10 @@ class UpdatePoller:
         recorded = await flow.record(photo)
         if lanes.is_full:
             tid = recorded.current.intent.tid
-            log.warning("many photos at once; reconcile continues with this one  task=%s", tid)
+            log.warning(
+                "many photos at once task_id=%(task_id)s; reconcile continues with this one",
+                {"task_id": tid},
+            )
         else:
             lanes.add(chat, lambda passed: flow.drive_recorded(recorded, passed))
 
@@ -242,7 +252,7 @@ class UpdatePoller:
             if isinstance(found, Found) and not held_by_other:
                 await self._write(found, 0)
         except ObjectsError as error:
-            log.warning("lease not released: %s; it expires", error)
+            log.warning("lease not released error=%(error)s; it expires", {"error": error})
 
 
 def _chat_of(update: object) -> object:

@@ -22,7 +22,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Final
 from unittest import mock
@@ -95,6 +95,17 @@ def deploy_checkers() -> Path:
         _run([*pip, "--no-deps", "--target", str(folder), *DEPLOY_CHECKERS], cwd=folder)
 
     return _installed(f"deploy-{digest}", install)
+
+
+def npm_packages(name: str, packages: Sequence[str]) -> Path:
+    """A folder whose `node_modules` has these packages, each with its exact version."""
+    digest = hashlib.sha256("\n".join(packages).encode()).hexdigest()[:16]
+
+    def install(folder: Path) -> None:
+        npm = [str(NODE), str(_NPM), "install", "--ignore-scripts", *_NPM_OPTIONS]
+        _run([*npm, "--no-package-lock", "--prefix", str(folder), *packages], cwd=folder)
+
+    return _installed(f"{name}-{digest}", install)
 
 
 def axe() -> Path:

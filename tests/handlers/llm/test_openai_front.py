@@ -62,6 +62,7 @@ ACTS: dict[str, list[Act]] = {
     "good": [says("Hello ", "there")],
     "empty": [streams(delta("", "stop"), USAGE, DONE)],
     "thinks": [says("<think>Hm.</think>Hello there")],
+    "qwq-32b": [says("Hm.\n", "</think>\n\n", "Hello there")],
     "no usage": [streams(delta("Hello"), delta("", "stop"), DONE)],
     "eos": [says("Hello", finish="eos_token")],
     "cut": [says("Hello", finish="max_tokens")],
@@ -336,7 +337,7 @@ async def test_k5_the_finish_reason_is_one_of_openais(
 
 @clause("K-5")
 async def test_k5_the_first_chunk_has_the_role(http: httpx.AsyncClient, stage: Stage) -> None:
-    for model in ("good", "empty", "thinks", "calls"):
+    for model in ("good", "empty", "thinks", "qwq-32b", "calls"):
         first, *rest = await chunks(http, model=model)
         assert first["choices"][0]["delta"]["role"] == "assistant", model
         deltas = [chunk["choices"][0]["delta"] for chunk in rest]
@@ -348,8 +349,9 @@ async def test_k5_the_first_chunk_has_the_role(http: httpx.AsyncClient, stage: S
             (calls,) = [each["tool_calls"] for each in deltas if "tool_calls" in each]
             function = {"name": "f", "arguments": '{"a": 1}'}
             assert calls == [{"index": 0, "id": "c1", "type": "function", "function": function}]
-        if model == "thinks":
-            assert "".join(each.get("reasoning_content", "") for each in deltas) == "Hm."
+        if model in ("thinks", "qwq-32b"):
+            assert "".join(each.get("reasoning_content", "") for each in deltas).strip() == "Hm."
+            assert "".join(each.get("content") or "" for each in deltas) == "Hello there"
     *_, usage = await chunks(http, stream_options={"include_usage": True})
     assert usage["choices"] == []
     assert usage["usage"]["total_tokens"] == 7

@@ -12,7 +12,7 @@ from jobwire.handlers.llm.grammars import numbered_list
 from jobwire.handlers.llm.plan import unique
 from jobwire.job.errors import Fail
 from tests.handlers.llm.recorder import Bench
-from tests.handlers.llm.upstream import Upstream, delta, says, streams, waits
+from tests.handlers.llm.upstream import Upstream, delta, event, says, streams, waits
 from tests.support import clause, wait_until
 
 BenchAt = Callable[..., Bench]
@@ -55,6 +55,28 @@ async def test_j50_a_plan_in_prose_is_parsed(bench_at: BenchAt, text: str) -> No
     async with Upstream(says(text)) as upstream:
         record = await bench_at(upstream.url).run("plan", {"goal": "Bread"})
     assert [step["title"] for step in record.result["steps"]] == ["Mix.", "Bake."]
+
+
+@clause("J-50")
+@pytest.mark.parametrize(
+    ("reported", "usage"),
+    [
+        ({}, None),
+        ({"timings": {"cache_n": 2, "prompt_n": 3, "predicted_n": 4}}, (5, 4, 9)),
+        ({"usage": {"prompt_tokens": 5, "completion_tokens": 4}}, (5, 4, 9)),
+    ],
+    ids=["none", "llama.cpp", "with every chunk"],
+)
+async def test_j50_code_that_is_stopped_has_the_usage_so_far(
+    bench_at: BenchAt, reported: dict[str, object], usage: tuple[int, ...] | None
+) -> None:
+    choice = {"delta": {"content": "```\nx = 1\n```\nThis code sets x to"}}
+    chunk = event({"model": "tester", "choices": [choice], **reported})
+    async with Upstream(streams(chunk, then=waits)) as upstream:
+        record = await bench_at(upstream.url).run("code", {"prompt": "x?"})
+    assert (record.result["code"], record.result["model"]) == ("x = 1", "tester")
+    found = record.result["usage"]
+    assert (found and tuple(found.values())) == usage
 
 
 @clause("J-50")

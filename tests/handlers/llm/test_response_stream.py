@@ -143,6 +143,21 @@ async def test_k3_reasoning_that_only_ends_is_held_back_once_it_is_known(bench_a
             assert (await bench.run("chat", HI)).text() == text
 
 
+@clause("K-3")
+async def test_k3_a_model_that_is_named_for_reasoning_is_held_back_at_once(
+    bench_at: BenchAt,
+) -> None:
+    """What a client was sent as the answer cannot be taken back."""
+    model = "DeepSeek-R1-Distill-Qwen-7B"
+    thinks = says("Let me see.\nYes.\n", "</think>\n", "Hello")
+    async with Upstream(thinks, says("Plain ", "text")) as upstream:
+        bench = bench_at(upstream.url)
+        first = await bench.run("chat", {**HI, "model": model})
+        assert [len(first.of("reset")), first.text()] == [0, "Hello"]
+        assert first.result["reasoning"] == "Let me see.\nYes.\n"
+        assert (await bench.run("chat", {**HI, "model": model})).text() == "Plain text"
+
+
 WELL: dict[str, Act] = {
     "a reason, but no [DONE]": streams(delta("Hello"), delta("", "stop")),
     "a reason, then a cut": streams(delta("Hello"), delta("", "stop"), cut=True),

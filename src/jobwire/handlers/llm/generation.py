@@ -21,6 +21,7 @@ from jobwire.handlers.llm.models import (
     Reading,
     Reasoning,
     Retracted,
+    SoFar,
     Text,
     Usage,
     Waiting,
@@ -197,6 +198,7 @@ async def _emit_pieces(
     text, coalescer = "", Coalescer()
     reasoning = ReasoningEmitter(ctx)
     is_waiting = False
+    so_far = SoFar(None, "")
     while True:
         is_due = False
         try:
@@ -228,6 +230,8 @@ async def _emit_pieces(
                     else:
                         timeout.restart()
                     ctx.restart_timeout()
+                case SoFar():
+                    so_far = piece
                 case Reading(done, total):
                     if done and total >= _LONG_PROMPT:
                         await emit_progress(
@@ -246,16 +250,23 @@ async def _emit_pieces(
             coalescer.flush()
             await reasoning.flush()
             if await emitter.emit(text):
-                end = await _end(inbox)
-                return Generation(text, "enough", end and end.usage, end.model if end else "")
+                end = await _end(inbox, so_far)
+                return Generation(text, "enough", end.usage, end.model)
 
 
-async def _end(inbox: "asyncio.Queue[Piece | ModelError]") -> End | None:
+async def _end(inbox: "asyncio.Queue[Piece | ModelError]", so_far: SoFar) -> End | SoFar:
     """The end of an answer of which no more text is needed. Most models end there by themselves;
-    one that goes on is stopped, and its usage is not known."""
+    one that goes on is stopped. Its usage is then what the server has reported so far, if any."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_END_S):
-            while not isinstance(piece := await inbox.get(), End | ModelError):
-                pass
-            return piece if isinstance(piece, End) else None
-    return None
+            while True:
+                match await inbox.get():
+                    case SoFar() as so_far:
+                        pass
+                    case End() as end:
+                        return end
+                    case ModelError():
+                        return so_far
+                    case _:
+                        pass
+    return so_far

@@ -107,6 +107,13 @@ class Usage(Struct, frozen=True):
     total_tokens: int
 
 
+class SoFar(NamedTuple):
+    """What is known of an answer that may be stopped before its end."""
+
+    usage: Usage | None
+    model: str
+
+
 class End(NamedTuple):
     """The answer is complete. Always the last piece: a cut answer raises ModelError instead."""
 
@@ -117,7 +124,7 @@ class End(NamedTuple):
     """Calls of the caller's functions, in OpenAI's form."""
 
 
-Piece: TypeAlias = Waiting | Reading | Reasoning | Retracted | Text | End
+Piece: TypeAlias = Waiting | Reading | Reasoning | Retracted | Text | SoFar | End
 
 
 class ChatModel(Protocol):

@@ -6,7 +6,15 @@ from typing import Final
 
 import msgspec
 
-from jobwire.handlers.llm.models import End, Piece, Reading, Reasoning, Usage, replies
+from jobwire.handlers.llm.models import (
+    End,
+    Piece,
+    Reading,
+    Reasoning,
+    SoFar,
+    Usage,
+    replies,
+)
 from jobwire.handlers.llm.models.errors import ModelError, RetryLimit
 from jobwire.handlers.llm.models.events import DONE
 from jobwire.handlers.llm.models.reasoning import ReasoningFilter
@@ -36,6 +44,7 @@ class AnswerParser:
         self._model = model
         self._server = server
         self._usage: Usage | None = None
+        self._so_far = SoFar(None, "")
         self._refusal = ""
         self._length = 0
         self._filter = ReasoningFilter(holds_text=holds_text)
@@ -59,7 +68,12 @@ class AnswerParser:
         """Yield the pieces of one chunk."""
         if isinstance(chunk.model, str):
             self._model = chunk.model or self._model
+        before = self._so_far
         self._usage = replies.usage(chunk.usage) or self._usage
+        usage = self._usage or replies.usage_so_far(chunk.timings) or before.usage
+        self._so_far = SoFar(usage, self._model)
+        if self._so_far != before:
+            yield self._so_far
         if (reading := chunk.prompt_progress) is not None:
             self.has_begun = True
             yield Reading(reading.processed, reading.total)

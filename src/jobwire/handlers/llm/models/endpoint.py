@@ -4,6 +4,7 @@ Made by `factory.py` for configured servers and by `local.py` for the server tha
 """
 
 import codecs
+import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, suppress
 from typing import Final
@@ -29,6 +30,10 @@ _MAX_CHANGES: Final = 4
 """Times that a refused request is changed and sent again."""
 _MAX_MODELS: Final = 256
 """Models whose changes are remembered."""
+_REASONS: Final = re.compile(
+    r"(?<![a-z])(r1|qwq|think|thinking|reasoner|reasoning)(?![a-z])", re.IGNORECASE
+)
+"""Models whose chat templates often have the opening tag: DeepSeek-R1, QwQ, Qwen3-Thinking."""
 _EVENT_START: Final = (b"data:", b"event:", b"id:", b"retry:", b":")
 _LONGEST_START: Final = 6
 
@@ -44,7 +49,8 @@ class EndpointChat:
         self._is_local = is_local
         self._wants_progress = is_local
         self._changes: dict[str, list[requests.Change]] = {}
-        self._holds_text: set[str] = set()
+        self._reasoning: dict[str, bool] = {}
+        """Models that were asked before, and whether their reasoning has no opening tag."""
 
     async def ask(self, request: ChatRequest) -> AsyncGenerator[Piece, None]:
         """Make one attempt; a refused request is changed by what the refusal names."""
@@ -56,6 +62,8 @@ class EndpointChat:
             # Without it the server writes nothing while it reads a long prompt, and detects a
             # disconnect only afterwards.
             full["return_progress"] = True
+            # An answer that is stopped early has no usage otherwise.
+            full["timings_per_token"] = True
         changes = list(self._changes.get(model, ()))
         for left in range(_MAX_CHANGES, -1, -1):
             body = requests.changed(full, changes)
@@ -83,15 +91,18 @@ class EndpointChat:
     def _remember_reasoning(self, model: str, *, has_lone_close: bool) -> None:
         """Text of a model that ends its reasoning without having begun it is held back next time,
         until the answer begins."""
-        if not has_lone_close:
-            self._holds_text.discard(model)
-        elif len(self._holds_text) < _MAX_MODELS:
-            self._holds_text.add(model)
+        if model in self._reasoning or len(self._reasoning) < _MAX_MODELS:
+            self._reasoning[model] = has_lone_close
+
+    def _holds_text(self, model: str) -> bool:
+        """Whether the text may be reasoning. Before the first answer the name decides: what is sent
+        to a client as the answer cannot be taken back."""
+        return self._reasoning.get(model, _REASONS.search(model) is not None)
 
     async def _answer(self, body: dict[str, Json], model: str) -> AsyncGenerator[Piece, None]:
         async with self._server.post("/chat/completions", body) as call:
             self._wants_progress |= call.is_llama
-            answer = AnswerParser(model, self._server.label, holds_text=model in self._holds_text)
+            answer = AnswerParser(model, self._server.label, holds_text=self._holds_text(model))
             first = await _first_bytes(call, self._server.first_s)
             if not first.startswith(_EVENT_START):
                 for piece in await self._not_streamed(call, first, answer):

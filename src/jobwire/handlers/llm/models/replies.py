@@ -120,6 +120,16 @@ def usage(body: object) -> Usage | None:
     return Usage(prompt, completion, _count(counts, "total_tokens") or prompt + completion)
 
 
+def usage_so_far(timings: object) -> Usage | None:
+    """The token counts by llama.cpp's `timings`, in the middle of an answer."""
+    if not isinstance(timings, dict):
+        return None
+    counts = cast("dict[str, object]", timings)
+    prompt = _count(counts, "cache_n") + _count(counts, "prompt_n")
+    completion = _count(counts, "predicted_n")
+    return Usage(prompt, completion, prompt + completion)
+
+
 def _count(counts: Mapping[str, object], name: str) -> int:
     value = counts.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

@@ -61,6 +61,8 @@ class Chunk(msgspec.Struct):
     usage: object = None
     model: object = None
     prompt_progress: Progress | None = None
+    timings: object = None
+    """llama.cpp's counts, with every chunk if they are requested."""
     error: object = None
 
 

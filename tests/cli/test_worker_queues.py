@@ -175,14 +175,14 @@ def test_b21_signals_pause_and_resume_a_worker(
     (tmp_path / "shop.py").write_text(SHOP)
     with start(valkey, tmp_path, "shop:app", "-Q", "films,reports") as program:
         program.pause()
-        program.wait_for_line("paused: no new jobs")
+        program.wait_for_line("; no new jobs")
         wait_until_sync(lambda: plain.zcard("bull:films:repeat") == 1)
         plain.hset("bull:films:1", mapping={"name": "render", "data": "{}", "opts": "{}"})
         plain.lpush("bull:films:wait", "1")
         plain.zadd("bull:films:marker", {"0": 0})
         program.resume()
-        program.wait_for_line("resumed: takes jobs again")
+        program.wait_for_line("resumed; takes jobs again")
         wait_until_sync(lambda: plain.zcard("bull:films:completed") == 1, "the job to run")
         lines = program.lines
         ended = next(at for at, line in enumerate(lines) if "task=render" in line)
-        assert ended > next(at for at, line in enumerate(lines) if "resumed: " in line)
+        assert ended > next(at for at, line in enumerate(lines) if "resumed; " in line)

@@ -111,8 +111,9 @@ class Dialer:
             sock.fail(ConnectionResetError(f"the primary is now {address}"))
         if former:
             _log.warning(
-                "failover: primary=%s address=%s sockets=%d; reconnecting",
-                *(self.config.primary, address, len(former)),
+                "failover primary=%(primary)s address=%(address)s sockets=%(sockets)s; "
+                "reconnecting",
+                {"primary": self.config.primary, "address": address, "sockets": len(former)},
             )
         now_s = asyncio.get_running_loop().time()
         for attempt, at in self._attempts.items():

@@ -130,10 +130,11 @@ class Worker:
     def _apply_pause(self) -> None:
         if self._paused:
             _log.info(
-                "paused: no new jobs; %d running", sum(len(q.runs) for q in self._queue_loops)
+                "paused running=%(running)s; no new jobs",
+                {"running": sum(len(q.runs) for q in self._queue_loops)},
             )
         else:
-            _log.info("resumed: takes jobs again")
+            _log.info("resumed; takes jobs again")
         for queue_loop in self._queue_loops:
             queue_loop.pause() if self._paused else queue_loop.resume()
 

@@ -80,7 +80,8 @@ class Eraser:
                     return await self.erase(record)
                 except (ValkeyError, ObjectsError) as error:
                     _log.warning(
-                        "image not erased: image=%s: %s; will retry later", record.image_id, error
+                        "image not erased image_id=%(image_id)s error=%(error)s; will retry",
+                        {"image_id": record.image_id, "error": error},
                     )
                     return False
 

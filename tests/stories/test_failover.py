@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class Site:
         )
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> Generator[None]:
         gateway = ("gateway", "--port", str(self.port))
         worker = ("worker", "tests.contracts.all_systems_app:app")
         with self._program(*gateway), self._program(*worker) as started, self.client:

@@ -316,6 +316,33 @@ def test_j14_a_page_scans_at_most_a_thousand_jobs(served: ServedJobs, raw: Raw) 
     assert raw.members("jobs:index") == ["needle"]
 
 
+@clause("J-14", "O-15")
+def test_o15_a_page_of_jobs_is_bounded_in_bytes(served: ServedJobs, raw: Raw) -> None:
+    """Twelve jobs of 9 MB, and two hundred whose errors are as large as an event may be."""
+    failed = {"code": "broken", "message": "m" * 2000, "retryable": False, "attempt": 2}
+    error = json.dumps({**failed, "partial": ["p" * 60_000]})
+    progress = json.dumps({"type": "progress", "step": "s" * 60_000, "data": {}})
+    made = [f"{number:04}-job" for number in range(212)]
+    for number, job_id in enumerate(made):
+        huge = number < 12
+        fields = {"payload": "x" * 9_000_000, "worker": "w" * 9_000_000} if huge else {}
+        foreign_job(raw, job_id, error=error, progress=progress, status="error", **fields)
+        raw.call("ZADD", "jobs:index", 1700000000000, job_id)
+    found: list[str] = []
+    cursor: dict[str, str] | None = {}
+    while cursor is not None:
+        answer = served.client.get("/v1/jobs", params={"limit": 200, **cursor})
+        assert len(answer.content) <= 1 << 20
+        page = answer.json()
+        for job in page["jobs"]:
+            assert len(json.dumps(job)) < 3 * 1024
+            assert job["error"] == {**failed, "message": "m" * 500 + "…"}
+            assert job["progress"].startswith('{"type": "progress"')
+        found += [job["job_id"] for job in page["jobs"]]
+        cursor = {"cursor": page["cursor"]} if page["cursor"] else None
+    assert found == sorted(made, reverse=True)
+
+
 @clause("J-14", "O-6")
 def test_j14_a_tenant_lists_its_own_jobs(keyed: ServedJobs) -> None:
     for name in ("plain", "acme", "acme"):

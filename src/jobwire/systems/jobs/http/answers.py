@@ -10,11 +10,16 @@ from msgspec import UNSET, Raw, structs
 
 from jobwire.api import jobs as api
 from jobwire.job.messages import JobRequest, Submitted
-from jobwire.systems.jobs.codec import Record, json_or_text, readable
+from jobwire.systems.jobs.codec import ErrorObject, Record, json_or_text, readable
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, RAW, Status
 
 _NULL: Final = Raw(b"null")
 _QUEUED: Final = Status.QUEUED.value
+_MAX_PREVIEW: Final = 1024
+"""Characters of a value in a list."""
+_MAX_TEXT: Final = 500
+"""Characters of a text in a list."""
+_decode_error: Final = msgspec.json.Decoder(ErrorObject).decode
 _HIDDEN: Final[Any] = UNSET
 """The value of a member that is left out of the response."""
 
@@ -95,15 +100,15 @@ def line(record: Record) -> api.JobLine:
     """A job for a list."""
     return api.JobLine(
         job_id=readable(record.job_id),
-        task=readable(record.task),
+        task=readable(_cut(record.task)),
         status=record.status.value,
-        error=_json(record.error_json),
+        error=_error_preview(record.error_json),
         created_ts=record.created_ms,
         started_ts=record.started_ms,
         updated_ts=record.updated_ms,
         attempt=record.attempt,
-        worker=readable(record.worker) or None,
-        progress=_json(record.progress_json),
+        worker=readable(_cut(record.worker)) or None,
+        progress=_preview(record.progress_json),
         cancel_ts=record.cancel_ms,
         due_ts=record.due_ms,
         retry_of=readable(record.retry_of) or None,
@@ -113,6 +118,27 @@ def line(record: Record) -> api.JobLine:
 
 def _json(text: str) -> Raw:
     return Raw(json_or_text(text)) if text else _NULL
+
+
+def _preview(text: str) -> Raw:
+    """O-15: a value in a list; of a long one the beginning, as text."""
+    return _json(text if len(text) <= _MAX_PREVIEW else _cut(text))
+
+
+def _error_preview(text: str) -> Raw:
+    """The same for an error, whose code and message are shown in any case."""
+    if len(text) <= _MAX_PREVIEW:
+        return _json(text)
+    try:
+        error = _decode_error(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return _preview(text)
+    error.code, error.message, error.partial = _cut(error.code), _cut(error.message), UNSET
+    return Raw(msgspec.json.encode(error))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
 def _object(text: str) -> Raw:

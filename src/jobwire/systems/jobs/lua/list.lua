@@ -2,7 +2,8 @@
 -- list: a page of a tenant's jobs, newest first.
 --
 -- Reads a bounded number of jobs, however few of them match, and returns where it
--- stopped. Jobs whose keys have expired are removed from the index.
+-- stopped: also before the job whose fields would make the page too large. Jobs whose keys have
+-- expired are removed from the index.
 --
 -- Also touches, below the queue's prefix: job:<id>, jobs:index[:<tenant>], jobs:delayed,
 -- jobs:suspended
@@ -47,7 +48,9 @@ if before_ms ~= '' then
   end
 end
 
-local rows, gone, scanned, ms, id = {}, {}, 0, '', ''
+-- Own fields are shorter than LONGEST; of a foreign one that is not, the beginning is read.
+local LONGEST, PAGE_BYTES = 65536 + 1024, 1048576
+local rows, gone, scanned, ms, id, size, full = {}, {}, 0, '', '', 0, false
 
 local function contains(value) return string.find(string.lower(value), text, 1, true) ~= nil end
 
@@ -77,6 +80,15 @@ local function due_of(row)
   return due, due ~= nil
 end
 
+local function size_of(row)
+  local sum = 0
+  for at = 1, #ARGV - 7 do
+    if row[at] and #row[at] > LONGEST then row[at] = string.sub(row[at], 1, LONGEST) end
+    sum = sum + (row[at] and #row[at] or 0)
+  end
+  return sum
+end
+
 local function add(row)
   local due, is_suspended = due_of(row)
   if delayed ~= '' and (is_suspended or (due ~= nil) ~= (delayed == '1')) then return end
@@ -88,13 +100,20 @@ while scanned < scan_limit and #rows < limit do
   local page = math.min(100, scan_limit - scanned)
   local found = redis.call('ZRANGE', index, rank, rank + page - 1, 'REV', 'WITHSCORES')
   for at = 1, #found, 2 do
+    local before = { id, ms }
     id, ms = found[at], found[at + 1]
-    rank, scanned = rank + 1, scanned + 1
     local row = redis.pcall('HMGET', job_key(id), 'status', 'task', unpack(ARGV, 10))
-    if matches(row) then add(row) end
+    local matching = matches(row)
+    if matching then size = size + size_of(row) end
+    if size > PAGE_BYTES and #rows > 0 then
+      id, ms, full = before[1], before[2], true
+      break
+    end
+    rank, scanned = rank + 1, scanned + 1
+    if matching then add(row) end
     if #rows == limit then break end
   end
-  if #found < 2 * page then break end
+  if full or #found < 2 * page then break end
 end
 local total = redis.call('ZCARD', index)
 if rank >= total then ms, id = '', '' end

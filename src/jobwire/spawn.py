@@ -71,6 +71,7 @@ def spawn(
     stdout: Stream = None,
     stderr: Stream = None,
     keep_fds: Sequence[int] = (),
+    umask: int = -1,
     last_signal: signal.Signals = signal.SIGTERM,
     guard: Guard = "kernel" if sys.platform == "linux" else "pipe",
 ) -> ChildProcess:
@@ -92,6 +93,7 @@ def spawn(
             stdout=stdout,
             stderr=stderr,
             pass_fds=fds,
+            umask=umask,
             start_new_session=True,
         )
 

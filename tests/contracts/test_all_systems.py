@@ -33,6 +33,8 @@ KEYS: Final = (
     key("acme", "submit", "read", tenant="acme"),
     key("globex", "submit", "read", tenant="globex"),
     key("operator", "admin", tenant="*"),
+    key("acme-admin", "admin", tenant="acme"),
+    key("globex-admin", "admin", tenant="globex"),
 )
 HOSTILE: Final = "<img src=x onerror=window.hacked=1>"
 MANY: Final = [f"bulk-{number:02}" for number in range(70)]
@@ -376,6 +378,22 @@ def test_o11_statistics_are_summed_and_chosen_by_system_or_wire(site: AllSystems
         for path in ("/v1/stats", "/v1/workers"):
             answer = site.client.get(f"{path}?{query}", headers=bearer("acme"))
             assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+
+
+@clause("O-6")
+def test_o06_settings_name_no_other_tenant(site: AllSystems) -> None:
+    """An administrator of a tenant sees the program's settings, not who else uses it."""
+
+    def seen(name: str) -> tuple[set[str], list[str]]:
+        values = {
+            each["name"]: each["value"] for each in site.get(name, "/v1/settings")["settings"]
+        }
+        return {each["tenant"] for each in values["gateway.keys"]}, values["queues.tenants"]
+
+    everything = ({each.tenant for each in KEYS}, ["mail=acme"])
+    assert seen("operator") == everything
+    assert seen("acme-admin") == ({"acme"}, ["mail=acme"])
+    assert seen("globex-admin") == ({"globex"}, [])
 
 
 # ── bodies ───────────────────────────────────────────────────────────────────────────────────────

@@ -66,6 +66,7 @@ def test_a_wrong_key_is_401(keyed_gateway: Serving, authorization: str, expected
         ("boss", "POST", "/echo", 200),
         ("boss", "DELETE", "/things/acme.1", 200),
         ("boss", "GET", "/metrics", 200),
+        ("reader", "GET", "/metrics", 403),
     ],
 )
 def test_scopes_limit_each_key(

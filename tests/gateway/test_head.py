@@ -22,7 +22,7 @@ def events_feature() -> EventsFeature:
 
 @pytest.fixture(scope="module")
 def served(events_feature: EventsFeature) -> Iterator[Serving]:
-    keys = (key("reader", "read"), key("writer", "submit"))
+    keys = (key("reader", "read"), key("writer", "submit"), key("boss", "admin"))
     with Serving(
         GatewaySettings(keys=keys, streams_per_key=1), test_feature(), events_feature
     ) as served:
@@ -113,6 +113,6 @@ def test_head_opens_no_event_stream(served: Serving, events_feature: EventsFeatu
 @clause("O-9")
 def test_head_is_counted_as_its_get_route(served: Serving) -> None:
     head_of(served, "HEAD", "/teapot")
-    metrics = served.client.get("/metrics", headers=bearer("reader")).text
+    metrics = served.client.get("/metrics", headers=bearer("boss")).text
     assert 'jobwire_http_requests_total{route="GET /teapot",status="418"}' in metrics
     assert 'route="HEAD ' not in metrics

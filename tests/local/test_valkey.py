@@ -112,6 +112,16 @@ def test_the_password_file_is_private_and_the_server_has_its_hash(
     assert own_valkey.password not in repr(own_valkey)
 
 
+def test_the_files_of_the_server_are_private(own_valkey: LocalValkey) -> None:
+    with client(own_valkey) as ours:
+        ours.set("key", "1", ex=60)
+    files = [file for file in own_valkey.data_dir.rglob("*") if file.is_file()]
+    assert any("appendonly" in file.name for file in files)
+    assert {file.name: file.stat().st_mode & 0o077 for file in files if file.exists()} == {
+        file.name: 0 for file in files if file.exists()
+    }
+
+
 def test_a_killed_server_restarts_at_its_address_with_its_data(own_valkey: LocalValkey) -> None:
     url, pid = own_valkey.url, own_valkey.pid
     with client(own_valkey) as ours:

@@ -70,7 +70,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     # Runs users' handlers with the real worker, and starts a real server for their tests.
     "testing": frozenset({"job", "valkey", "worker", "local", "task"}),
     "valkey": frozenset(),
-    "systems": _BACKENDS | {"api"},
+    "systems": _BACKENDS | {"api", "net"},
     "systems.http": _BACKENDS | {"api", "gateway", "json_schema", "text"},
     "systems.assembly": _BACKENDS
     | {"api", "gateway", "worker", "handlers", "settings", "doctor", "maintenance", "log", "net"}

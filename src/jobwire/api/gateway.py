@@ -146,9 +146,10 @@ VERSION: Final = Operation(
 METRICS: Final = Operation(
     "GET",
     "/metrics",
-    "read",
+    "admin",
     "All metrics, as Prometheus text",
     tag="health",
+    description="They count the jobs of all tenants.",
     answer=str,
     media_type="text/plain",
     example="jobwire_streams_open 3.0\n",
@@ -163,7 +164,8 @@ SETTINGS: Final = Operation(
     "admin",
     "Every setting, its value and its source",
     tag="fleet",
-    description="As `jobwire config`: secrets are masked.",
+    description="As `jobwire config`: secrets are masked. API keys and queues of other tenants are "
+    "shown to keys of all tenants only.",
     answer=SettingList,
     example={"settings": [{"name": "worker.slots", "value": 8, "origin": "JOBWIRE_WORKER_SLOTS"}]},
 )

@@ -13,6 +13,9 @@ from jobwire.cli.exits import CliExit, Exit
 if TYPE_CHECKING:
     from jobwire.systems.queues.look import FoundQueue, FoundQueueJob
 
+_MAX_ERROR = 500
+"""Characters of a server's error."""
+
 
 @click.command()
 @click.argument("url")
@@ -58,7 +61,8 @@ def command(url: str, queue: str | None, prefix: str, state: str, limit: int, pa
     except RefusedError as error:
         raise CliExit(sanitize.line(error.message), Exit.USAGE) from error
     except ValkeyError as error:
-        raise CliExit(f"the server cannot be read: {error}", Exit.UNREACHABLE) from error
+        line = f"the server cannot be read: {sanitize.line(str(error))[:_MAX_ERROR]}"
+        raise CliExit(line, Exit.UNREACHABLE) from error
     _show_queues(found.queues)
     if not found.whole:
         output.info("The server has many keys: not all of them were scanned.")

@@ -192,6 +192,7 @@ class LocalS3(LocalServer):
                 stderr=out,
                 # The server inherits the lock: it may end later than this process.
                 keep_fds=[lock.fd],
+                umask=0o077,
             )
         try:
             self._await_ready(log)

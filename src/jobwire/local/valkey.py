@@ -148,6 +148,7 @@ class LocalValkey(LocalServer):
                 stderr=log,
                 # The server inherits the lock: it may end later than this process.
                 keep_fds=[lock.fd],
+                umask=0o077,
             )
         self._await_pong(port)
 

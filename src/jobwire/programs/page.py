@@ -9,12 +9,15 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import structs
+
 from jobwire.api import gateway as api
 from jobwire.doctor.finding import Finding
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
+from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.page.files import page_routes
 from jobwire.settings import Loaded
 from jobwire.systems.backends import Backends
@@ -35,7 +38,7 @@ def page_feature(loaded: Loaded, backends: Backends) -> Feature:
 
 
 def _operator_routes(loaded: Loaded, backends: Backends) -> list[Route]:
-    settings = api.SettingList([api.Setting(*each) for each in loaded.shown()])
+    shown = [api.Setting(*each) for each in loaded.shown()]
     found: CachedValue[api.BackendFindings] = CachedValue(_FRESH_S)
 
     async def examine() -> api.BackendFindings:
@@ -45,13 +48,28 @@ def _operator_routes(loaded: Loaded, backends: Backends) -> list[Route]:
         ]
         return api.BackendFindings(int(time.time() * 1000), findings)
 
-    async def read_settings(_request: HttpRequest) -> api.SettingList:
-        return settings
+    async def read_settings(request: HttpRequest) -> api.SettingList:
+        tenant = request.principal.tenant
+        if tenant == ALL_TENANTS or not loaded.settings.gateway.keys:
+            return api.SettingList(shown)
+        return api.SettingList([_for_tenant(each, tenant) for each in shown])
 
     async def read_backends(_request: HttpRequest) -> api.BackendFindings:
         return await found.get(examine)
 
     return [serve(api.SETTINGS, read_settings), serve(api.BACKENDS, read_backends)]
+
+
+def _for_tenant(setting: api.Setting, tenant: str) -> api.Setting:
+    """Without what names other tenants: their keys and their queues."""
+    own: list[object]
+    if setting.name == "gateway.keys":
+        own = [key for key in setting.value if key["tenant"] == tenant]
+    elif setting.name == "queues.tenants":
+        own = [each for each in setting.value if each.rpartition("=")[2] == tenant]
+    else:
+        return setting
+    return structs.replace(setting, value=own)
 
 
 async def _examine(backends: Backends) -> Sequence[Finding]:

@@ -7,6 +7,7 @@ Never shows a password.
 import re
 import ssl
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
@@ -60,6 +61,8 @@ class Config:
     """Limit for a reply; counted after the block time of a blocking command."""
     write_timeout_s: float = 3.0
     """Limit for writes that the server does not read."""
+    max_reply_bytes: float = inf
+    """Limit for one reply, for a server that is not trusted."""
 
     def __post_init__(self) -> None:
         if self.sentinels:

@@ -78,7 +78,8 @@ def check_greeting(config: Config, reply: Reply, *, sentinel: bool = False) -> i
             f" jobwire needs Valkey or Redis {OLDEST_VERSION} or newer"
         )
     client_id = reply.get("id")
-    assert isinstance(client_id, int)
+    if not isinstance(client_id, int):
+        raise Unsupported(f"{config.address} answers HELLO without a client id")
     return client_id
 
 
@@ -142,6 +143,7 @@ async def dial(
 async def _connect(config: Config) -> RespSocket:
     loop = asyncio.get_running_loop()
     sock = RespSocket(config.address, config.read_timeout_s, config.write_timeout_s)
+    sock.max_reply_bytes = config.max_reply_bytes
     context = (config.tls_context or ssl.create_default_context()) if config.tls else None
     endpoint = config.endpoint
     if isinstance(endpoint, str):

@@ -93,6 +93,8 @@ class RespSocket(asyncio.Protocol):
         self._write_timeout_s = write_timeout_s
         self.reply_timeout_s = read_timeout_s
         """How long the oldest command may wait for its reply; `inf` means forever."""
+        self.max_reply_bytes = float("inf")
+        self._reply_bytes = 0
         self.closed: asyncio.Future[Exception] = self._loop.create_future()
         """Done, with the reason, when the socket is closed or failed."""
         self._gone = asyncio.Event()
@@ -182,10 +184,15 @@ class RespSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._bytes_seen += len(data)
+        self._reply_bytes += len(data)
+        if self._reply_bytes > self.max_reply_bytes:
+            self.fail(ConnectionAbortedError(f"a reply above {self.max_reply_bytes:,.0f} bytes"))
+            return
         reader, waiters = self._reader, self._waiters
         reader.feed(data)
         try:
             while (reply := reader.gets()) is not INCOMPLETE:
+                self._reply_bytes = 0
                 if isinstance(reply, hiredis.PushNotification):
                     self.on_push(reply)
                     continue

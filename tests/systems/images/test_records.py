@@ -53,6 +53,19 @@ async def records(engine: AsyncEngine) -> ImageRecords:
     return ImageRecords(engine)
 
 
+@clause("O-6")
+async def test_o06_the_files_of_the_database_are_private(tmp_path: Path) -> None:
+    """Also of one that was made before, with the mode that the user's files have."""
+    file = tmp_path / "records.sqlite"
+    await asyncio.to_thread(file.touch, mode=0o644)
+    engine = open_engine(database_url(f"sqlite:///{file}"))
+    await migrate(engine)
+    files = await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+    modes = {each.name: each.stat().st_mode & 0o777 for each in files}
+    await engine.dispose()
+    assert set(modes.values()) == {0o600}, modes
+
+
 def processed(image_id: str, **changes: object) -> ProcessedImage:
     values: dict[str, object] = {
         "storage_key": storage_key(image_id),

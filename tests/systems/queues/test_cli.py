@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import os
 import pty
 import re
+import socket
 import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 from jobwire import Client
@@ -250,6 +253,53 @@ def test_o2_schedulers_are_set_listed_and_removed(
     assert main(["queue", "unschedule", "idle", "yearly"]) == Exit.REFUSED
     assert main(["queue", "schedule", "idle", "s", "a"]) == Exit.USAGE
     assert main(["queue", "schedule", "idle", "s", "a", "--cron", "nope"]) == Exit.REFUSED
+
+
+@contextlib.contextmanager
+def hostile_server(*answers: bytes) -> Iterator[str]:
+    """A server that answers its first commands with these bytes, and then sends zeros."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                peer, _ = listening.accept()
+                with peer:
+                    for each in answers:
+                        peer.recv(65536)
+                        peer.sendall(each)
+                    for _ in range(1000):
+                        peer.sendall(bytes(1 << 20))
+
+        server = threading.Thread(target=answer)
+        server.start()
+        yield f"redis://127.0.0.1:{listening.getsockname()[1]}"
+    server.join(30)
+    assert not server.is_alive(), "the connection was not closed"
+
+
+HELLO = b"%3\r\n$2\r\nid\r\n:1\r\n$7\r\nversion\r\n$5\r\n9.0.0\r\n$4\r\nrole\r\n$6\r\nmaster\r\n"
+
+
+@clause("O-2", "O-15")
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([b"-ERR \x1b]0;owned\x07 " + b"x" * 5000 + b"\r\n"], "owned"),
+        ([HELLO, b"$1000000000\r\n"], "16,777,216 bytes"),
+        ([b"$1000000000\r\n"], "16,777,216 bytes"),
+    ],
+)
+def test_o15_look_withstands_a_hostile_server(
+    answers: list[bytes], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = psutil.Process().memory_info().rss
+    with hostile_server(*answers) as url:
+        on_terminal("look", url, code=Exit.UNREACHABLE)
+    text = capsys.readouterr().err
+    assert expected in text
+    assert "\x1b" not in text
+    assert len(text) < 1000
+    assert psutil.Process().memory_info().rss - before < 100 << 20
 
 
 async def _add_jobs(url: str) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from jobwire.handlers.llm.models import Usage
+from jobwire.net import names_public_host
 
 Words = Annotated[str, Meta(min_length=1, max_length=200_000)]
 Stop = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -46,6 +47,11 @@ class ImageUrl(Struct, frozen=True, forbid_unknown_fields=True):
     url: Annotated[str, Meta(min_length=1, max_length=8_000_000)]
     """An address, or a `data:` URL."""
     detail: Literal["auto", "low", "high"] = "auto"
+
+    def __post_init__(self) -> None:
+        # The model's server fetches it, from inside the network that it is in.
+        if not self.url.startswith("data:") and not names_public_host(self.url):
+            raise ValueError("`url` must be a `data:` URL, or http(s) to a public host")
 
 
 class ImagePart(Struct, frozen=True, tag_field="type", tag="image_url"):

@@ -5,6 +5,8 @@ Understands the forms in which addresses are written elsewhere: `postgres://`, `
 beside this file; several programs may start at once.
 """
 
+import contextlib
+import os
 from pathlib import Path
 from typing import Final
 
@@ -74,7 +76,13 @@ def open_engine(url: URL) -> AsyncEngine:
             },
         )
     if url.database and url.database != ":memory:":
-        Path(url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = Path(url.database)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # SQLite gives its log and index the mode of the database.
+        with contextlib.suppress(OSError):
+            file.touch(mode=0o600)
+            if file.stat().st_uid == os.geteuid():
+                file.chmod(0o600)
     engine = create_async_engine(url, connect_args={"timeout": _LOCK_TIMEOUT_S})
     event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     return engine

@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 from urllib.parse import urlsplit
 
 from jobwire.doctor import Finding
-from jobwire.net import is_loopback_url
+from jobwire.net import is_loopback_url, is_public
 from jobwire.settings import Loaded
 from jobwire.systems.backends import known_buckets
 from jobwire.systems.predictions.bot import missing
-from jobwire.systems.predictions.fetch import is_public
 from jobwire.systems.predictions.json_values import mapping, text
 from jobwire.systems.predictions.settings import PredictionsSettings
 from jobwire.systems.predictions.signature import secret_bytes

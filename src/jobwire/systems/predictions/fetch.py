@@ -17,28 +17,17 @@ from mmap import mmap
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
+from jobwire.net import is_public
 from jobwire.systems.predictions.byte_budget import SMALL, ByteBudget, InHand
 from jobwire.systems.predictions.http_client import NoAnswer, NoRoom, download
 from jobwire.systems.predictions.images import is_data_url, sniff
 
 Resolve = Callable[[str, int], Sequence[str]]
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _MAX_REDIRECTS: Final = 3
 _PIECE: Final = 64 * 1024  # characters of base64: a multiple of four
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _GONE: Final = frozenset({401, 403, 404, 410})
-_NAT64: Final = (
-    ipaddress.IPv6Network("64:ff9b::/96"),
-    ipaddress.IPv6Network("64:ff9b:1::/48"),
-)
-_V4_COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
-# Reachable by the tables of `ipaddress`, and yet not public: relays, cloud hosts' own agents.
-_DENIED: Final = (
-    ipaddress.IPv4Network("168.63.129.16/32"),
-    ipaddress.IPv4Network("192.88.99.0/24"),
-    ipaddress.IPv4Network("100.64.0.0/10"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,29 +140,6 @@ class Fetcher:
         if not all(is_public(each) for each in parsed):
             return Refused("the host has an address that is not public")
         return str(parsed[0])
-
-
-def is_public(address: _Address) -> bool:
-    """Whether an address, with every address embedded in it, is on the public internet."""
-    for inner in _embedded(address):
-        if not is_public(inner):
-            return False
-    if isinstance(address, ipaddress.IPv6Address) and address in _V4_COMPATIBLE:
-        return False
-    if isinstance(address, ipaddress.IPv4Address) and any(address in each for each in _DENIED):
-        return False
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return True  # decided by the address inside
-    return address.is_global and not address.is_multicast
-
-
-def _embedded(address: _Address) -> list[ipaddress.IPv4Address]:
-    if isinstance(address, ipaddress.IPv4Address):
-        return []
-    inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if any(address in network for network in _NAT64):
-        inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return [each for each in inner if each is not None]
 
 
 def decode_data_url(url: str, max_bytes: int) -> Fetched | Refused:

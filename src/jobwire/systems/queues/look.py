@@ -1,6 +1,7 @@
 """A read-only look at the queues of a server (`jobwire look`): nothing is written to it."""
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +17,9 @@ from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Config, Connection
 
 _MAX_STEPS: Final = 1_000
+_MAX_REPLY_BYTES: Final = 16 << 20
+"""The server may be any: it does not choose how much memory its replies take."""
+_PAGE_BYTES: Final = 8 << 20
 STATES: Final = tuple(map(str, COLLECTIONS))
 """The states of which jobs can be listed."""
 
@@ -49,9 +53,14 @@ class FoundQueues:
     whole: bool
 
 
+def _opened(url: str) -> AbstractAsyncContextManager[Connection]:
+    config = Config.from_url(url, max_reply_bytes=_MAX_REPLY_BYTES)
+    return Connection.open(config, name="jobwire-look")
+
+
 async def look_at_server(url: str, prefix: str) -> FoundQueues:
     """The queues of a server; ConfigError or ValkeyError if it cannot be read."""
-    async with Connection.open(Config.from_url(url), name="jobwire-look") as connection:
+    async with _opened(url) as connection:
         known_queues = KnownQueues(connection, prefix)
         more, steps = True, 0
         while more and steps < _MAX_STEPS:
@@ -66,9 +75,18 @@ async def look_at_jobs(
     url: str, prefix: str, queue: str, state: str, count: int
 ) -> list[FoundQueueJob]:
     """The first jobs of a state, or of each state without one; RefusedError for a bad name."""
-    async with Connection.open(Config.from_url(url), name="jobwire-look") as connection:
+    async with _opened(url) as connection:
         opened = QueueProducer(connection, queue, BullSettings(prefix=prefix))
         states = [BullState(state)] if state else list(COLLECTIONS)
+        pages = [
+            (
+                each,
+                await opened.page(
+                    each, 0, count, oldest_first=each not in NEWEST_FIRST, max_bytes=_PAGE_BYTES
+                ),
+            )
+            for each in states
+        ]
         return [
             FoundQueueJob(
                 job.id,
@@ -78,6 +96,6 @@ async def look_at_jobs(
                 job.problem or job.failed_reason,
                 asdict(job_body(job, queue, each)),
             )
-            for each in states
-            for job in await opened.list(each, count=count, oldest_first=each not in NEWEST_FIRST)
+            for each, (jobs, _) in pages
+            for job in jobs
         ]

@@ -12,7 +12,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import psutil
@@ -256,7 +256,7 @@ def test_o2_schedulers_are_set_listed_and_removed(
 
 
 @contextlib.contextmanager
-def hostile_server(*answers: bytes) -> Iterator[str]:
+def hostile_server(*answers: bytes) -> Generator[str]:
     """A server that answers its first commands with these bytes, and then sends zeros."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import cast
@@ -12,6 +13,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.slow_disk import slow_disk
 from jobwire.local import free_port
 from jobwire.systems.jobs.contract import StreamsKeys
 from tests.fleet.runner import Fleet
@@ -188,6 +190,26 @@ def test_o5_a_lost_lease_is_counted(own_fleet: Fleet) -> None:
         jobs.cancel(job.job_id)
         assert jobs.wait(job.job_id).status == "canceled"
     assert _last_minute(own_fleet)["reclaimed"] == 1
+
+
+@clause("O-5")
+@pytest.mark.skipif(sys.platform != "linux", reason="stops a thread of the server by ptrace")
+def test_o5_a_running_fsync_is_shown(own_fleet: Fleet) -> None:
+    """Meanwhile the server holds answered writes in memory."""
+    own_fleet.start_gateway()
+    wait_until_sync(
+        lambda: Scrape(own_fleet.url).value("jobwire_valkey_fsync_running") == 0, "no fsync"
+    )
+    assert "jobwire_valkey_fsync_running" in Scrape(own_fleet.url).families
+    with plain_client(own_fleet.valkey) as plain, slow_disk(own_fleet.valkey.pid):
+        plain.set("written", "1")
+        wait_until_sync(
+            lambda: Scrape(own_fleet.url).value("jobwire_valkey_fsync_running") == 1, "an fsync"
+        )
+        plain.set("held", "x" * 1000)
+        held = Scrape(own_fleet.url).value("jobwire_valkey_unwritten_bytes")
+        assert held > 1000
+        plain.delete("written", "held")
 
 
 def test_an_unavailable_server_is_shown_and_hides_no_other_metric(own_fleet: Fleet) -> None:

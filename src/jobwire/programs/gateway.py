@@ -20,6 +20,7 @@ from jobwire.objects import ObjectsError
 from jobwire.programs.page import page_feature
 from jobwire.programs.part_states import parts_reader
 from jobwire.programs.traces import traces
+from jobwire.programs.valkey_metrics import valkey_metrics
 from jobwire.settings import Loaded, Settings
 from jobwire.systems.backends import Backends, open_backends
 from jobwire.systems.system import GatewayContext, System
@@ -76,14 +77,16 @@ def _middleware(stack: contextlib.AsyncExitStack) -> Callable[[ASGIApp], ASGIApp
 
 
 def _backends(backends: Backends) -> Feature:
-    """The feature of the backends: no routes, only health checks of what is needed."""
+    """The feature of the backends: no routes, only health and metrics of what is needed."""
     checks: list[Check] = []
+    scrape = None
     if backends.valkey is not None:
         checks.append(Check("valkey", partial(_valkey_health, backends.valkey)))
+        scrape = partial(valkey_metrics, backends.valkey)
     # The first has the name of the server, which `jobwire up` reports too.
     for number, (name, bucket) in enumerate(backends.buckets.items()):
         checks.append(Check(f"s3 {name}" if number else "s3", partial(_s3_health, bucket)))
-    return Feature(name="backends", checks=checks)
+    return Feature(name="backends", checks=checks, scrape=scrape)
 
 
 async def _valkey_health(connection: "Connection") -> HealthStatus:

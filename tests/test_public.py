@@ -13,7 +13,8 @@ from tests.support import clause
 def test_the_public_names_exist() -> None:
     assert jobwire.__all__ == [
         *("App", "AsyncClient", "BullQueue", "Client", "Context", "Fail", "NewJob"),
-        *("Postpone", "RateLimit", "Retry", "SyncBullQueue", "Task", "WaitForChildren"),
+        *("Postpone", "RateLimit", "Retry", "StepInterrupted", "SyncBullQueue", "SyncContext"),
+        *("Task", "WaitForChildren"),
         "__version__",
     ]
     for module in (jobwire, jobwire.client):

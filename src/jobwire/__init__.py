@@ -24,12 +24,19 @@ if TYPE_CHECKING:
     from jobwire.client.aio import AsyncClient
     from jobwire.client.messages import NewJob
     from jobwire.client.sync import Client
-    from jobwire.job.errors import Fail, Postpone, RateLimit, Retry, WaitForChildren
+    from jobwire.job.errors import (
+        Fail,
+        Postpone,
+        RateLimit,
+        Retry,
+        StepInterrupted,
+        WaitForChildren,
+    )
     from jobwire.systems.queues.direct_queue import BullQueue
     from jobwire.systems.queues.direct_queue_sync import SyncBullQueue
     from jobwire.task import Task
     from jobwire.worker.app import App
-    from jobwire.worker.context import Context
+    from jobwire.worker.context import Context, SyncContext
 
 __all__ = [
     "App",
@@ -42,7 +49,9 @@ __all__ = [
     "Postpone",
     "RateLimit",
     "Retry",
+    "StepInterrupted",
     "SyncBullQueue",
+    "SyncContext",
     "Task",
     "WaitForChildren",
     "__version__",
@@ -61,7 +70,9 @@ _MODULES: Final = {
     "Postpone": "jobwire.job.errors",
     "RateLimit": "jobwire.job.errors",
     "Retry": "jobwire.job.errors",
+    "StepInterrupted": "jobwire.job.errors",
     "SyncBullQueue": "jobwire.systems.queues.direct_queue_sync",
+    "SyncContext": "jobwire.worker.context",
     "Task": "jobwire.task",
     "WaitForChildren": "jobwire.job.errors",
 }

@@ -18,6 +18,7 @@ from tests.support.program import ROOT
 # Pages with a test of their own, which knows what each line answers.
 OWN_TESTS: Final = {
     "docs/bucket.md": "tests/objects/test_docs.py",
+    "docs/durable.md": "tests/docs/test_durable.py",
     "docs/from-celery.md": "tests/docs/test_from_celery.py",
     "docs/jobs-http.md": "tests/docs/test_jobs_http.py",
     "docs/other-languages.md": "tests/docs/test_other_languages.py",

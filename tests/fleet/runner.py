@@ -43,7 +43,7 @@ class Fleet:
         """The environment with which a program finds the servers."""
         return {"JOBWIRE_URL": self.url}
 
-    def start(self, *args: str, env: Mapping[str, str] | None = None) -> Program:
+    def start(self, *args: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> Program:
         """A program of ours, on our server."""
         hidden = {name: "" for name in os.environ if name not in clean_env()}
         ours = {
@@ -51,7 +51,7 @@ class Fleet:
             "JOBWIRE_DATA_DIR": str(self.folder / "data"),
         }
         command = [sys.executable, "-m", "jobwire", *args]
-        program = Program(command=command, cwd=ROOT, env={**hidden, **ours, **(env or {})})
+        program = Program(command=command, cwd=cwd, env={**hidden, **ours, **(env or {})})
         self._stack.callback(program.close)
         return program
 

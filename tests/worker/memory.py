@@ -20,10 +20,12 @@ from jobwire.job.engine import (
 )
 from jobwire.job.messages import (
     NO_CHILDREN,
+    NO_RECORD,
     CancelRequest,
     Children,
     Failed,
     JobError,
+    JobRecord,
     LeasedJob,
     Outcome,
     Released,
@@ -162,6 +164,10 @@ class MemoryEngine:
     async def children(self, leased: LeasedJob) -> Children:
         """There are none: no job waits for others here."""
         return NO_CHILDREN
+
+    async def read_record(self, leased: LeasedJob) -> JobRecord:
+        """There is none: no job records steps here."""
+        return NO_RECORD
 
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
         self.server.check_up()

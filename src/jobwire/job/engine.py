@@ -29,6 +29,7 @@ from jobwire.job.messages import (
     CronState,
     DueAnswer,
     JobId,
+    JobRecord,
     JobRequest,
     LeasedJob,
     MissingRequirement,
@@ -45,6 +46,17 @@ from jobwire.job.states import State
 
 Use: TypeAlias = Literal["postpone", "rate_limit", "children", "update_data"]
 """What a handler may use on some wires only, and has to declare with `uses=`."""
+
+
+class StepRules(NamedTuple):
+    """The limits of recorded steps."""
+
+    max_result_bytes: int
+    max_record_bytes: int
+    """Of all results of a job together."""
+    max_records: int
+    announces_calls: bool = False
+    """Each call of a step's function is reported with the kind `CALL_KIND` before it begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +96,8 @@ class Traits:
     """Progress may be any number; otherwise 0 to 100."""
     max_result_bytes: int = 1_048_576
     """The largest result of a job, as JSON."""
+    steps: StepRules | None = None
+    """The limits of recorded steps; None: the wire cannot record them."""
 
 
 class JobQueue(Protocol):
@@ -235,11 +249,16 @@ class Engine(Protocol):
         ...
 
     def report(self, batch: Sequence[tuple[LeasedJob, Report]]) -> Awaitable[list[ReportAnswer]]:
-        """Publish events; reports of one job keep their order."""
+        """Publish events, and write records (`RECORD_KIND`); reports of one job keep their order.
+        A record is never `DROPPED` for want of memory."""
         ...
 
     async def children(self, leased: LeasedJob, /) -> Children:
         """The children of a leased job; for handlers that declare `children`."""
+        ...
+
+    async def read_record(self, leased: LeasedJob, /) -> JobRecord:
+        """The record of a leased job that has one (`LeasedJob.records`)."""
         ...
 
     def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int) -> Awaitable[Settled]:

@@ -8,6 +8,7 @@
     HandlerSignal              raised by handlers only
     ├─ Retry(after=…)          transient: retry then, or by the job's own backoff
     ├─ Fail(code, message)     permanent: settle as failed, no retry
+    │  └─ StepInterrupted(name)  raised by `ctx.step_once`: started, and nobody knows how it ended
     ├─ Postpone(after=…)       run it later; not an attempt
     ├─ RateLimit(seconds)      run it again when the queue may start jobs; not an attempt
     └─ WaitForChildren()       run it again when its children have ended; not an attempt
@@ -104,6 +105,18 @@ class Fail(HandlerSignal):
         # Callers often pass another exception.
         self.code = str(code)
         self.message = str(message)
+
+
+class StepInterrupted(Fail):
+    """A step that may run only once was started before, and has no result: its effect may have
+    happened, or not. Uncaught it ends the job as `step_interrupted`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            "step_interrupted",
+            f"step {name!r} was started before and did not end; it is not run again",
+        )
+        self.name = name
 
 
 class Postpone(HandlerSignal):

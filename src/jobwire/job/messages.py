@@ -195,6 +195,20 @@ class LeasedJob(NamedTuple):
     """Set if the job must not run: settle it with this at once."""
     wire: object
     """Private data of the engine."""
+    records: int = 0
+    """How many records the job has, which are read before its handler is called."""
+
+
+class JobRecord(NamedTuple):
+    """What a job has from earlier runs: results of steps, and steps that were started."""
+
+    fields: "Mapping[str, str]"
+    """As `Report.step` of the kind `RECORD_KIND` names them."""
+    progress_attempt: int = 1
+    """The attempt of the latest new result: `max_attempts` counts from it."""
+
+
+NO_RECORD: Final = JobRecord({})
 
 
 class TaskDefinition(NamedTuple):
@@ -248,8 +262,16 @@ REPORT_KIND: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 
 DATA_KIND: Final = "=data"
 CHILD_KIND: Final = "=child"
+RECORD_KIND: Final = "=record"
+CALL_KIND: Final = "=call"
 """Kinds of the requests that travel with the reports, to keep their order: `Context.update_data`
-and `Context.add_child`. No handler can name them."""
+and `Context.add_child`; the record of a step, with the field in `Report.step` and its value in
+`data_json`; the call of a step. No handler can name them."""
+
+RESULT_FIELD: Final = "s:"
+STARTED_FIELD: Final = "o:"
+"""Before the name of a step in a record: its result, a JSON array of milliseconds and value; the
+mark of its start, which an empty value removes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +308,8 @@ class ReportAnswer(StrEnum):
     """Not written: the server or the job's event history is full. The job goes on."""
     LOST = "lost"
     """Another worker has the job: stop its handler."""
+    REFUSED = "refused"
+    """A record that the server does not accept."""
 
 
 class RenewAnswer(StrEnum):

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -13,14 +14,19 @@ import msgspec
 from jobwire.job.engine import (
     MaintenanceTask,
     MissingRequirements,
+    StepRules,
     Traits,
     no_missing_requirements,
 )
 from jobwire.job.ids import new_job_id, new_tokens
 from jobwire.job.messages import (
+    CALL_KIND,
     CHILD_KIND,
     DATA_KIND,
     NO_CHILDREN,
+    RECORD_KIND,
+    RESULT_FIELD,
+    STARTED_FIELD,
     CancelRequest,
     Children,
     ChildRequest,
@@ -28,6 +34,7 @@ from jobwire.job.messages import (
     Failed,
     JobError,
     JobInfo,
+    JobRecord,
     Json,
     LeasedJob,
     Outcome,
@@ -82,6 +89,8 @@ class Ran:
     """What the handler added with `ctx.add_child`; nothing runs them here."""
     data: Json = None
     """What the handler stored with `ctx.update_data`."""
+    calls: Counter[str] = field(default_factory=Counter[str])
+    """How often the function of each step was called, over all runs."""
 
     def of(self, kind: str) -> list[Json]:
         """The data of all events of one kind."""
@@ -98,12 +107,15 @@ async def run(
     cron: str = "",
     max_attempts: int | None = None,
     timeout_s: float | None = None,
+    crash_after: str = "",
 ) -> Ran:
     """Run one job to its end, inside the App's lifespan and middleware.
 
     `task` is its name, or the handler's function. `queue` and `wire` choose one of several handlers
     of a task. With `cron`, the name of a cron entry, it is the job that this entry submits.
-    `max_attempts` and `timeout_s` are as in a client's request.
+    `max_attempts` and `timeout_s` are as in a client's request. With `crash_after`, the name of a
+    step, the worker loses the job when the result of that step is recorded, and the handler starts
+    once more: `calls` of the result shows what was called again.
     """
     if cron:
         entry = next((each for each in app.crons if each.name == cron), None)
@@ -120,7 +132,7 @@ async def run(
         name = task if isinstance(task, str) else CATCH_ALL
     plain = cast(Json, msgspec.json.decode(text))
     engine = SingleJobEngine(
-        name, plain, Policy(max_attempts, timeout_s), handler.queue, handler.wire
+        name, plain, Policy(max_attempts, timeout_s), handler.queue, handler.wire, crash_after
     )
     worker = Worker(app, [engine], slots=1)
     running = asyncio.create_task(worker.run())
@@ -145,6 +157,7 @@ def run_sync(
     cron: str = "",
     max_attempts: int | None = None,
     timeout_s: float | None = None,
+    crash_after: str = "",
 ) -> Ran:
     """`run` for tests without an event loop."""
     return asyncio.run(
@@ -157,6 +170,7 @@ def run_sync(
             cron=cron,
             max_attempts=max_attempts,
             timeout_s=timeout_s,
+            crash_after=crash_after,
         )
     )
 
@@ -187,12 +201,22 @@ class SingleJobEngine:
     """An Engine with a single job."""
 
     name = "memory"
-    traits = Traits(uses=frozenset({"postpone", "rate_limit", "children", "update_data"}))
-    reserved_kinds = frozenset({"done", "error", "canceled"})
+    traits = Traits(
+        uses=frozenset({"postpone", "rate_limit", "children", "update_data"}),
+        steps=StepRules(262_144, 4_194_304, 1_000, announces_calls=True),
+    )
+    reserved_kinds = frozenset({"done", "error", "canceled", "step_done"})
 
     def __init__(
-        self, task: str, payload: Json, policy: Policy, queue: str = "", wire: str = ""
+        self,
+        task: str,
+        payload: Json,
+        policy: Policy,
+        queue: str = "",
+        wire: str = "",
+        crash_after: str = "",
     ) -> None:
+        """`crash_after` names a step: its worker dies when the result was recorded."""
         self.queues = (queue or self.name,)
         self.wire = wire or self.name
         self.ran = Ran()
@@ -203,6 +227,9 @@ class SingleJobEngine:
         (token,) = new_tokens(1)
         self._job = JobInfo(new_job_id(), self.queues[0], task, payload, 1, 0, 0, "", "")
         self._token = token
+        self._crash_after = crash_after
+        self._record: dict[str, str] = {}
+        self._progress_attempt = 1
 
     def unknown_task(self, leased: LeasedJob) -> Outcome:
         return Failed(JobError("unknown_task", f"there is no task {leased.job.task!r}"))
@@ -237,10 +264,25 @@ class SingleJobEngine:
         self.ran.attempts = self._job.attempt
         self._job = self._job._replace(deliveries=self.ran.runs)
         (self._token,) = new_tokens(1)
-        return _answer([LeasedJob(self._job, self._token, self._policy, None, None)])
+        records = len(self._record)
+        return _answer([LeasedJob(self._job, self._token, self._policy, None, None, records)])
+
+    async def read_record(self, leased: LeasedJob) -> JobRecord:  # noqa: ARG002 - of the protocol
+        return JobRecord(self._record, self._progress_attempt)
 
     def report(self, batch: Sequence[tuple[LeasedJob, Report]]) -> Awaitable[list[ReportAnswer]]:
-        for _, report in batch:
+        answers: list[ReportAnswer] = []
+        for leased, report in batch:
+            if leased.token != self._token:
+                answers.append(ReportAnswer.LOST)
+                continue
+            answers.append(ReportAnswer.WRITTEN)
+            if report.kind == RECORD_KIND:
+                answers[-1] = self._write_record(report.step, report.data_json)
+                continue
+            if report.kind == CALL_KIND:
+                self.ran.calls[report.step] += 1
+                continue
             data = cast(Json, msgspec.json.decode(report.data_json))
             if report.kind == DATA_KIND:
                 self.ran.data = data
@@ -249,7 +291,28 @@ class SingleJobEngine:
                 self.ran.children.append(msgspec.json.decode(report.data_json, type=ChildRequest))
             else:
                 self.ran.events.append(Said(report.kind, data, report.step))
-        return _answer([ReportAnswer.WRITTEN for _ in batch])
+        return _answer(answers)
+
+    def _write_record(self, step: str, value: str) -> ReportAnswer:
+        if not value:
+            self._record.pop(step, None)
+            return ReportAnswer.WRITTEN
+        self._record[step] = value
+        if not step.startswith(RESULT_FIELD):
+            return ReportAnswer.WRITTEN
+        name = step.removeprefix(RESULT_FIELD)
+        self._record.pop(STARTED_FIELD + name, None)
+        self._progress_attempt = self._job.attempt
+        ms, result = msgspec.json.decode(value, type=tuple[int, msgspec.Raw])
+        data: Json = {"name": name, "ms": ms, "bytes": len(bytes(result))}
+        self.ran.events.append(Said("step_done", data))
+        if name != self._crash_after:
+            return ReportAnswer.WRITTEN
+        # The run loses its lease, and the job is delivered once more.
+        self._crash_after = ""
+        (self._token,) = new_tokens(1)
+        self._available.set()
+        return ReportAnswer.LOST
 
     def settle(  # `take` returns the next attempt
         self,

@@ -51,7 +51,7 @@ from jobwire.job.retry import Backoff
 from jobwire.task import AMBIGUOUS, ATTRIBUTE, HasTask, Task
 from jobwire.worker import signature
 from jobwire.worker.codec import NotJson, to_json
-from jobwire.worker.context import Context
+from jobwire.worker.context import Context, SyncContext
 from jobwire.worker.outcomes import AttemptPolicy, ProcessResult
 from jobwire.worker.reports import ReportSink
 from jobwire.worker.scheduler import CronEntry
@@ -118,15 +118,16 @@ class Handler:
             return requested_s or own_s
         return min(requested_s, max(own_s, self.timeout_limit_s))
 
-    def attempt_policy(self, leased: LeasedJob) -> AttemptPolicy:
-        """The limits of this attempt: the job's own, up to the limits, or else the handler's."""
+    def attempt_policy(self, leased: LeasedJob, progress_attempt: int = 1) -> AttemptPolicy:
+        """The limits of this attempt: the job's own, up to the limits, or else the handler's.
+        Attempts count from `progress_attempt`, the last one with a new record (D-7)."""
         policy = leased.policy
         attempts = self.max_attempts
         if policy.max_attempts:
             limit = max(attempts, self.attempt_limit) if policy.limited else policy.max_attempts
             attempts = min(policy.max_attempts, limit)
         return AttemptPolicy(
-            attempt=leased.job.attempt,
+            attempt=leased.job.attempt - progress_attempt + 1,
             max_attempts=attempts,
             timeout_s=self.timeout_of(leased),
             backoff=policy.backoff or self.backoff,
@@ -210,6 +211,14 @@ class RegisterHandler(Protocol):
     def __call__(
         self, function: Callable[[Context[P, Any]], R], /
     ) -> HandlerFunction[[Context[P, Any]], R, P, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[SyncContext[Any, Any], P], R], /
+    ) -> HandlerFunction[[SyncContext[Any, Any], P], R, P, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[SyncContext[P, Any]], R], /
+    ) -> HandlerFunction[[SyncContext[P, Any]], R, P, R]: ...
     @overload
     def __call__(
         self, function: Callable[[P], Coroutine[Any, Any, R]], /

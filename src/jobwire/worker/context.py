@@ -7,8 +7,8 @@ same call blocks until the report is accepted.
 It knows no wire: reports go to a sink (`reports.py`).
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, overload
 
 from jobwire.job.engine import Use
 from jobwire.job.errors import Fail
@@ -21,6 +21,7 @@ from jobwire.job.messages import (
     Report,
     check_kind,
 )
+from jobwire.worker import steps
 from jobwire.worker.codec import MAX_REPORT_BYTES, to_json
 from jobwire.worker.reports import ChildrenAnswer, ReportSink
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
         P = TypeVar("P", default=AnyObject)  # pyright: ignore[reportConstantRedefinition]
         S = TypeVar("S", default=AnyState)  # pyright: ignore[reportConstantRedefinition]
+    T = TypeVar("T")
 
     class _Parameters(Generic[P, S]):
         __slots__ = ()
@@ -49,7 +51,7 @@ else:
     from types import GenericAlias
     from typing import TypeVar
 
-    P, S = TypeVar("P"), TypeVar("S")
+    P, S, T = TypeVar("P"), TypeVar("S"), TypeVar("T")
 
     class _Parameters:
         """One or two parameters: before Python 3.13 a type variable has no default at run time."""
@@ -58,6 +60,7 @@ else:
         __class_getitem__ = classmethod(GenericAlias)
 
 
+A = ParamSpec("A")
 _NO_STATE: Any = None
 _LEVELS: Final = frozenset({"debug", "info", "warning", "error"})
 
@@ -157,9 +160,104 @@ class Context(_Parameters[P, S]):
         self._require("children")
         return self.sink.children()
 
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[A, Coroutine[Any, Any, T]],
+        /,
+        *args: A.args,
+        **kwargs: A.kwargs,
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[A, T], /, *args: A.args, **kwargs: A.kwargs
+    ) -> Coroutine[Any, Any, T]: ...
+    def step(
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """Call the function and record its result, before the result is returned. A run of the
+        job that finds the result recorded does not call the function. The function may be an
+        `async def` or a `def`; its result needs a JSON form, and is returned in the type of the
+        function's annotation.
+
+        At least once: the function is called again if its worker died before the record was
+        written. A name that is used again gets a number; where the order of calls may change, give
+        each a name of its own.
+        """
+        plan = steps.plan(self.sink.steps, name, function, once=False)
+        return steps.run(plan, self.sink, function, args, kwargs)
+
+    @overload
+    def step_once(
+        self,
+        name: str,
+        function: Callable[A, Coroutine[Any, Any, T]],
+        /,
+        *args: A.args,
+        **kwargs: A.kwargs,
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def step_once(
+        self, name: str, function: Callable[A, T], /, *args: A.args, **kwargs: A.kwargs
+    ) -> Coroutine[Any, Any, T]: ...
+    def step_once(
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Coroutine[Any, Any, Any]:
+        """The same, called at most once: its start is recorded first. A run that finds the start
+        without a result raises `StepInterrupted`. A function that raises `Retry` may be called
+        again."""
+        plan = steps.plan(self.sink.steps, name, function, once=True)
+        return steps.run(plan, self.sink, function, args, kwargs)
+
     def _require(self, use: Use) -> None:
         if use not in self.sink.uses:
             raise undeclared(use)
+
+
+class SyncContext(Context[P, S]):
+    """Given to a handler that is a `def`: its steps return their results, without `await`. A `def`
+    whose parameter is annotated `Context` gets it, too; this annotation is for type checkers."""
+
+    __slots__ = ()
+
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[A, Coroutine[Any, Any, T]],
+        /,
+        *args: A.args,
+        **kwargs: A.kwargs,
+    ) -> T: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[A, T], /, *args: A.args, **kwargs: A.kwargs
+    ) -> T: ...
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride] - a `def` cannot await
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        plan = steps.plan(self.sink.steps, name, function, once=False)
+        return steps.run_sync(plan, self.sink, function, args, kwargs)
+
+    @overload
+    def step_once(
+        self,
+        name: str,
+        function: Callable[A, Coroutine[Any, Any, T]],
+        /,
+        *args: A.args,
+        **kwargs: A.kwargs,
+    ) -> T: ...
+    @overload
+    def step_once(
+        self, name: str, function: Callable[A, T], /, *args: A.args, **kwargs: A.kwargs
+    ) -> T: ...
+    def step_once(  # pyright: ignore[reportIncompatibleMethodOverride] - a `def` cannot await
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        plan = steps.plan(self.sink.steps, name, function, once=True)
+        return steps.run_sync(plan, self.sink, function, args, kwargs)
 
 
 def undeclared(use: Use) -> Fail:

@@ -274,7 +274,7 @@ def _timeout(run: Run, stack: str) -> Outcome | None:
     partial_json = ""
     if run.context is not None:
         partial_json = outcomes.partial_json(run.context.partial)
-    policy = run.handler.attempt_policy(run.leased)
+    policy = run.handler.attempt_policy(run.leased, run.progress_attempt)
     ending = Crashed("", f"The handler blocked the event loop at\n{stack}")
     return outcomes.outcome(ending, StopReason.TIMEOUT, policy, partial_json, random_fraction())
 

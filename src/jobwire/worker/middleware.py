@@ -35,6 +35,7 @@ from jobwire.worker.context import Context
 from jobwire.worker.outcomes import ProcessResult, Returned
 from jobwire.worker.reports import PendingChildren, ReportSink
 from jobwire.worker.signature import HandlerKind
+from jobwire.worker.steps import StepRecord
 
 CallNext = Callable[[], Awaitable[object]]
 
@@ -163,6 +164,13 @@ class LoopSink:
             return (await asyncio.to_thread(self._sink.children)).result()
 
         return PendingChildren(read())
+
+    @property
+    def steps(self) -> StepRecord:
+        return self._sink.steps
+
+    async def record(self, field: str, value: str) -> None:
+        await asyncio.to_thread(self._sink.record, field, value)
 
     def restart_timeout(self) -> None:
         self._sink.restart_timeout()

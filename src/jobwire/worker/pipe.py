@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
-from jobwire.job.engine import Use
+from jobwire.job.engine import StepRules, Use
 from jobwire.job.messages import Children, JobId, JobInfo, Json, ParentJob, Report
 from jobwire.log import LoggingSettings
 from jobwire.worker.outcomes import Ending
@@ -54,6 +54,9 @@ class Start(msgspec.Struct, tag=True):
     reserved_kinds: frozenset[str] = frozenset()
     any_progress: bool = False
     max_result_bytes: int = 0
+    step_rules: StepRules | None = None
+    record: dict[str, str] = {}
+    """The fields of the job's record."""
     opts_json: str = "{}"
     priority: int = 0
     parent: tuple[str, str] | None = None
@@ -73,7 +76,8 @@ class Start(msgspec.Struct, tag=True):
         payload_json = json.dumps(job.payload)
         rest = (job.attempt, job.deliveries, job.created_ms, job.tenant, job.traceparent, trace)
         kinds = (frozenset(sink.uses), frozenset(sink.reserved_kinds))
-        of_sink = (*kinds, sink.any_progress, sink.max_result_bytes)
+        record = (sink.steps.rules, sink.steps.fields)
+        of_sink = (*kinds, sink.any_progress, sink.max_result_bytes, *record)
         head = (module, path, function, job.id, job.source, job.task, payload_json)
         wire = (json.dumps(dict(job.opts)), job.priority, job.parent)
         return Start(*head, *rest, *of_sink, *wire, lifespan)
@@ -117,11 +121,18 @@ class ChildrenMessage(msgspec.Struct, tag=True):
         return self.error or Children(self.values, self.failed, self.ignored, self.pending)
 
 
+class RecordAck(msgspec.Struct, tag=True):
+    """The answer to a RecordMessage: why it was not written, empty if it was; None: the job is
+    over."""
+
+    error: str | None
+
+
 class Interrupt(msgspec.Struct, tag=True):
     """Stop the handler."""
 
 
-ToChild = LogConfig | Start | ReportAck | ChildrenMessage | Interrupt
+ToChild = LogConfig | Start | ReportAck | ChildrenMessage | RecordAck | Interrupt
 
 # ── from the child ───────────────────────────────────────────────────────────────────────────────
 
@@ -136,6 +147,13 @@ class ChildrenRequest(msgspec.Struct, tag=True):
     """Read the job's children; answered by a ChildrenMessage."""
 
 
+class RecordMessage(msgspec.Struct, tag=True):
+    """Write a field of the job's record; answered by a RecordAck."""
+
+    field: str
+    value: str
+
+
 class RestartTimeout(msgspec.Struct, tag=True):
     """Count the job's timeout from now; has no answer."""
 
@@ -147,7 +165,7 @@ class Ended(msgspec.Struct, tag=True):
     partial_json: str
 
 
-FromChild = ReportMessage | ChildrenRequest | RestartTimeout | Ended
+FromChild = ReportMessage | ChildrenRequest | RecordMessage | RestartTimeout | Ended
 
 T = TypeVar("T")
 

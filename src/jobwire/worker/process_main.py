@@ -24,7 +24,7 @@ from typing import Any, Final, cast
 
 from jobwire import log
 from jobwire.worker import outcomes, signature
-from jobwire.worker.context import Context
+from jobwire.worker.context import Context, SyncContext
 from jobwire.worker.outcomes import Ending
 from jobwire.worker.pipe import (
     ChildrenMessage,
@@ -33,6 +33,8 @@ from jobwire.worker.pipe import (
     Interrupt,
     LogConfig,
     Pipe,
+    RecordAck,
+    RecordMessage,
     ReportAck,
     ReportMessage,
     RestartTimeout,
@@ -115,6 +117,7 @@ class JobReceiver:
                             lambda report: self._pipe.send(ReportMessage(report)),
                             lambda: self._pipe.send(RestartTimeout()),
                             lambda: self._pipe.send(ChildrenRequest()),
+                            lambda field, value: self._pipe.send(RecordMessage(field, value)),
                             message,
                         )
                         self._starts.put((message, self._sink))
@@ -122,6 +125,8 @@ class JobReceiver:
                         self._sink.acknowledge(ok)
                     case ChildrenMessage() if self._sink is not None:
                         self._sink.children_answered(message.answer())
+                    case RecordAck(error=error) if self._sink is not None:
+                        self._sink.record_answered(error)
                     case Interrupt() if self._sink is not None:
                         self._sink.stop()
                     case _:
@@ -155,7 +160,8 @@ class JobReceiver:
             if start.lifespan is not None and self._lifespan is None:
                 self._lifespan = ProcessLifespan(self._function(*start.lifespan))
             lifespan = self._lifespan
-            made.append(Context(job, payload, sink, lifespan and lifespan.state))
+            kind: type[Context[Any]] = Context if parameters.is_async else SyncContext
+            made.append(kind(job, payload, sink, lifespan and lifespan.state))
             with _trace_of(start):
                 result = function(*parameters.arguments(made[0]))
                 if parameters.is_async:

@@ -29,6 +29,8 @@ from jobwire.worker.pipe import (
     Interrupt,
     LogConfig,
     Pipe,
+    RecordAck,
+    RecordMessage,
     ReportAck,
     ReportMessage,
     Start,
@@ -102,6 +104,8 @@ class HandlerProcess:
                     _send(pipe, ReportAck(_forward(message, sink)), sink)
                 elif isinstance(message, ChildrenRequest):
                     _send(pipe, _children_of(sink), sink)
+                elif isinstance(message, RecordMessage):
+                    _send(pipe, _record(message, sink), sink)
                 else:
                     sink.restart_timeout()
         except Exception as error:  # noqa: BLE001 - whatever happens, the job ends
@@ -183,7 +187,9 @@ def _children_of(sink: ReportSink) -> ChildrenMessage:
 
 
 def _send(
-    pipe: Pipe[FromChild], message: Start | ReportAck | ChildrenMessage, sink: ReportSink
+    pipe: Pipe[FromChild],
+    message: Start | ReportAck | ChildrenMessage | RecordAck,
+    sink: ReportSink,
 ) -> None:
     pipe.send(message)
     if sink.stopped:  # an interrupt that came meanwhile could not be sent
@@ -197,6 +203,17 @@ def _forward(message: ReportMessage, sink: ReportSink) -> bool:
     except asyncio.CancelledError:
         return False
     return True
+
+
+def _record(message: RecordMessage, sink: ReportSink) -> RecordAck:
+    """Write the child's record; blocks until the server has it."""
+    try:
+        sink.record(message.field, message.value)
+    except asyncio.CancelledError:
+        return RecordAck(None)
+    except Exception as error:  # noqa: BLE001 - raised in the child
+        return RecordAck(str(error) or type(error).__name__)
+    return RecordAck("")
 
 
 def _location_of(function: Callable[..., object]) -> tuple[str, str]:

@@ -17,7 +17,10 @@ from typing import Final, NamedTuple
 
 from jobwire.job import retry
 from jobwire.job.engine import Engine
+from jobwire.job.errors import ContractError
 from jobwire.job.messages import (
+    Failed,
+    JobError,
     LeasedJob,
     Outcome,
     Released,
@@ -295,10 +298,12 @@ class QueueLoop:
                     run.began_s = now_s
                     run.leased_s = asked_s
                     run.metrics.started(_waited_s(each, now_ms))
-                    if run.has_slot:
-                        runs.append(run)
-                    else:
+                    if not run.has_slot:
                         self._wait_in_line(run)
+                    elif each.records:
+                        self._tasks.start(self._begin_recorded(run))
+                    else:
+                        runs.append(run)
         self._call_answered()
         ready = self._runner.begin(runs)
         if self.send_queue or self._share.wants_more:
@@ -323,6 +328,23 @@ class QueueLoop:
             run.skip(self.engine.unknown_task(leased))
         return run
 
+    async def _begin_recorded(self, run: Run) -> None:
+        """Read what the job has from earlier runs, then begin it (D-3)."""
+        while not run.is_over:
+            await self._backend.wait()
+            reading = self.engine.read_record(run.leased)
+            try:
+                record = await self._watchdog.watched(f"{self.engine.name}: record", reading)
+            except ContractError as error:
+                run.skip(Failed(JobError(error.code, error.message)))
+            except Exception as error:  # noqa: BLE001 - a queue is never given up
+                self._mark_unavailable(error)
+            else:
+                if not run.is_over:
+                    run.job_record, run.progress_attempt = record, record.progress_attempt
+                    await self._runner.drive(self._runner.begin([run]))
+                return
+
     def _wait_in_line(self, run: Run) -> None:
         """Begin the run with the next free slot: other queues took the one that was offered for
         it. If none is free soon, other workers get the job."""
@@ -331,7 +353,10 @@ class QueueLoop:
             if run.is_over:
                 return False
             run.has_slot = True
-            self._tasks.start(self._runner.drive(self._runner.begin([run])))
+            if run.leased.records:
+                self._tasks.start(self._begin_recorded(run))
+            else:
+                self._tasks.start(self._runner.drive(self._runner.begin([run])))
             return True
 
         def give_up() -> None:

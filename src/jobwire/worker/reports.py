@@ -21,12 +21,21 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence, Set
+from concurrent import futures
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from jobwire.job.engine import Engine, Use
+from jobwire.job.engine import Engine, StepRules, Use
 from jobwire.job.errors import BackendUnavailable
-from jobwire.job.messages import Children, ChildrenRead, Outcome, Report, ReportAnswer
+from jobwire.job.messages import (
+    RECORD_KIND,
+    Children,
+    ChildrenRead,
+    Outcome,
+    Report,
+    ReportAnswer,
+)
 from jobwire.worker.job_log import fields
+from jobwire.worker.steps import StepNotRecorded, StepRecord
 from jobwire.worker.watchdog import Watchdog, call
 
 if TYPE_CHECKING:  # run.py needs the buffers of this file
@@ -75,6 +84,16 @@ class ReportSink(Protocol):
 
     def restart_timeout(self) -> None:
         """Count the job's `timeout_s` from now on."""
+        ...
+
+    @property
+    def steps(self) -> StepRecord:
+        """The record of the job's steps."""
+        ...
+
+    def record(self, field: str, value: str) -> Awaitable[None]:
+        """Write a field of the record, in order with the reports; the server has it when this
+        returns. CancelledError if the job is over or lost, StepNotRecorded if it is refused."""
         ...
 
 
@@ -217,7 +236,7 @@ class ThreadSink:
 
     __slots__ = (
         *("_loop", "_run", "_window", "any_progress", "max_result_bytes", "reserved_kinds"),
-        *("stopped", "uses"),
+        *("steps", "stopped", "uses"),
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, run: "Run") -> None:
@@ -226,6 +245,7 @@ class ThreadSink:
         self.reserved_kinds = run.reserved_kinds
         self.any_progress = run.any_progress
         self.max_result_bytes = run.max_result_bytes
+        self.steps = run.steps
         self._loop = loop
         self._run = run
         self._window = threading.Semaphore(WINDOW)
@@ -244,6 +264,16 @@ class ThreadSink:
             raise asyncio.CancelledError("this job is over")
         reading = asyncio.run_coroutine_threadsafe(self._run.read_children(), self._loop)
         return ChildrenRead(reading.result())
+
+    def record(self, field: str, value: str) -> Awaitable[None]:
+        if self.stopped:
+            raise asyncio.CancelledError("this job is over")
+        writing = asyncio.run_coroutine_threadsafe(self._run.record(field, value), self._loop)
+        try:
+            writing.result()
+        except futures.CancelledError:
+            raise asyncio.CancelledError("this job is over") from None
+        return REPORT_ADDED
 
     def restart_timeout(self) -> None:
         self._loop.call_soon_threadsafe(self._run.restart_timeout)
@@ -265,6 +295,8 @@ class SinkRules(Protocol):
     reserved_kinds: frozenset[str]
     any_progress: bool
     max_result_bytes: int
+    step_rules: StepRules | None
+    record: dict[str, str]
 
 
 class PipeSink:
@@ -275,9 +307,13 @@ class PipeSink:
         send: Callable[[Report], None],
         restart: Callable[[], None],
         request_children: Callable[[], None],
+        request_record: Callable[[str, str], None],
         rules: SinkRules,
     ) -> None:
-        """`send`, `restart` and `request_children` write to the pipe."""
+        """`send`, `restart`, `request_children` and `request_record` write to the pipe."""
+        self.steps = StepRecord(rules.step_rules, rules.record)
+        self._request_record = request_record
+        self._recorded: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.uses = rules.uses
         self.reserved_kinds = rules.reserved_kinds
         self.any_progress = rules.any_progress
@@ -309,6 +345,20 @@ class PipeSink:
     def children_answered(self, answer: Children | str) -> None:
         """By the thread that reads the pipe: the children, or why they could not be read."""
         self._children.put(answer)
+
+    def record(self, field: str, value: str) -> Awaitable[None]:
+        with self._lock:
+            self._request_record(field, value)
+            error = self._recorded.get()
+        if error is None:
+            raise asyncio.CancelledError("this job is over")
+        if error:
+            raise StepNotRecorded(error)
+        return REPORT_ADDED
+
+    def record_answered(self, error: str | None) -> None:
+        """By the thread that reads the pipe: why it was not written, None if the job is over."""
+        self._recorded.put(error)
 
     def acknowledge(self, accepted: bool) -> None:
         """By the thread that reads the pipe: the worker's answer to the last report."""
@@ -390,12 +440,18 @@ class SendQueue:
             answers = [ReportAnswer.DROPPED for _, reports in batch for _ in reports]
         first = 0
         for run, reports in batch:
-            self._acknowledge(run, answers[first : first + len(reports)])
+            self._acknowledge(run, reports, answers[first : first + len(reports)])
             first += len(reports)
         self._on_change()
 
-    def _acknowledge(self, run: "Run", answers: Sequence[ReportAnswer]) -> None:
+    def _acknowledge(
+        self, run: "Run", reports: Sequence[Report], answers: Sequence[ReportAnswer]
+    ) -> None:
         run.reports_acknowledged(len(answers))
+        if run.recording:
+            for report, answer in zip(reports, answers, strict=True):
+                if report.kind == RECORD_KIND:
+                    run.recorded(report.step, answer)
         self._batch_ended(run)
         if ReportAnswer.LOST in answers:
             run.lease_lost()

@@ -16,7 +16,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jobwire.job.engine import Use
 from jobwire.job.ids import random_fraction
-from jobwire.job.messages import Children, LeasedJob, Outcome, RenewAnswer, Report
+from jobwire.job.messages import (
+    NO_RECORD,
+    RECORD_KIND,
+    RESULT_FIELD,
+    Children,
+    JobRecord,
+    LeasedJob,
+    Outcome,
+    RenewAnswer,
+    Report,
+    ReportAnswer,
+)
 from jobwire.worker import outcomes
 from jobwire.worker.app import Handler
 from jobwire.worker.context import Context
@@ -24,6 +35,7 @@ from jobwire.worker.job_log import fields
 from jobwire.worker.metrics import TaskMetrics
 from jobwire.worker.outcomes import Ending, Returned, StopReason
 from jobwire.worker.reports import PendingChildren, ReportBuffer, ThreadSink
+from jobwire.worker.steps import StepNotRecorded, StepRecord
 
 if TYPE_CHECKING:  # queue_loop.py makes the runs
     from jobwire.worker.queue_loop import QueueLoop
@@ -76,6 +88,13 @@ class Run:
     """Ends the code at once; None if it cannot be ended."""
     buffer: ReportBuffer | None = None
     sink: ThreadSink | None = None
+    recording: "dict[str, asyncio.Future[None]] | None" = None
+    """The fields of its record that are being written."""
+    job_record: JobRecord = NO_RECORD
+    """What it has from earlier runs; read before it begins, if there is any."""
+    progress_attempt: int = 1
+    """The attempt of the latest new result of a step: `max_attempts` counts from it (D-7)."""
+    _steps: StepRecord | None = None
     refusals: int = 0
     """How often the server refused to write its outcome."""
     warned: bool = False
@@ -117,6 +136,37 @@ class Run:
 
     async def read_children(self) -> Children:
         return await self.owner.engine.children(self.leased)
+
+    @property
+    def steps(self) -> StepRecord:
+        if self._steps is None:
+            self._steps = StepRecord(self.owner.engine.traits.steps, self.job_record.fields)
+        return self._steps
+
+    async def record(self, field: str, value: str) -> None:
+        if self.is_over:
+            raise asyncio.CancelledError("this job is over")
+        if self.recording is None:
+            self.recording = {}
+        waiter = self.recording[field] = self.owner.loop.create_future()
+        await self.add(Report(RECORD_KIND, value, field))
+        await waiter
+
+    def recorded(self, field: str, answer: ReportAnswer) -> None:
+        """The server has answered to the record of this field."""
+        waiter = self.recording.pop(field, None) if self.recording else None
+        if answer is ReportAnswer.WRITTEN:
+            self.leased = self.leased._replace(records=self.leased.records + 1)
+            if field.startswith(RESULT_FIELD):
+                self.progress_attempt = self.leased.job.attempt
+        if waiter is None or waiter.done():
+            return
+        if answer is ReportAnswer.WRITTEN:
+            waiter.set_result(None)
+        elif answer is ReportAnswer.LOST:
+            waiter.cancel()
+        else:
+            waiter.set_exception(StepNotRecorded(f"the server does not accept {field!r}"))
 
     def add(self, report: Report) -> Awaitable[None]:
         buffer = self.buffer
@@ -224,8 +274,10 @@ class Run:
             return
         if self.context is not None:
             partial = outcomes.partial_json(self.context.partial)
-        policy = self.handler.attempt_policy(self.leased)
+        policy = self.handler.attempt_policy(self.leased, self.progress_attempt)
         outcome = outcomes.outcome(ending, self.stop, policy, partial, random_fraction())
         if self.stop is StopReason.LOST and self.buffer is not None:
             self.buffer.close()
+            for waiter in (self.recording or {}).values():
+                waiter.cancel()
         self.owner.decided(self, outcome)

@@ -23,7 +23,7 @@ from typing import Any, Final, cast
 
 from jobwire.log import bind_only
 from jobwire.worker import outcomes
-from jobwire.worker.context import Context
+from jobwire.worker.context import Context, SyncContext
 from jobwire.worker.outcomes import ProcessResult
 from jobwire.worker.process_pool import HandlerProcess, ProcessPool
 from jobwire.worker.reports import ReportSink, ThreadSink
@@ -185,7 +185,7 @@ class Runner:
         try:
             if run.sink.stopped:
                 raise asyncio.CancelledError
-            value = _checked(_call_handler(run, run.sink, self.state))
+            value = _checked(_call_handler(run, run.sink, self.state, SyncContext))
             ending = outcomes.returned(value, run.max_result_bytes)
         except BaseException as error:  # noqa: BLE001 - it becomes an Ending
             ending = outcomes.raised(error)
@@ -226,12 +226,14 @@ def _place(run: Run) -> tuple[str, str, str]:
     return run.handler.wire, run.handler.queue, run.handler.task
 
 
-def _call_handler(run: Run, sink: ReportSink, state: object) -> object:
+def _call_handler(
+    run: Run, sink: ReportSink, state: object, kind: type[Context[Any, Any]] = Context
+) -> object:
     """Check the payload and call the handler."""
     handler, job = run.handler, run.leased.job
     signature = handler.signature
     payload = job.payload if signature.payload_type is None else signature.check(job.payload)
-    context = run.context = Context(job, payload, sink, state)
+    context = run.context = kind(job, payload, sink, state)
     if signature.payload_at is None:
         return handler.function(context)
     return handler.function(*signature.arguments(context))

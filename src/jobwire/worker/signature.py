@@ -18,7 +18,7 @@ from jobwire.job.messages import Json
 from jobwire.schema_hints import hint
 from jobwire.text import msgspec_fault
 from jobwire.worker.codec import to_json
-from jobwire.worker.context import Context
+from jobwire.worker.context import Context, SyncContext
 
 _CONTEXT_NAMES: Final = ("ctx", "context")
 
@@ -95,6 +95,12 @@ def read(function: Callable[..., object]) -> Signature:
     if result_type is type(None) or _is_anything(result_type):
         result_type = None
     is_async = inspect.iscoroutinefunction(_routine(function))
+    if is_async and any(
+        (typing.get_origin(each) or each) is SyncContext for each in hints.values()
+    ):
+        raise TypeError(
+            f"handler {name}: an `async def` takes a Context; SyncContext is for a `def`"
+        )
     signature = Signature(is_async, context_at, payload_at, payload_type, result_type)
     try:
         signature.schema_json()
@@ -127,7 +133,7 @@ def _hints(function: Callable[..., object], name: str) -> dict[str, object]:
 
 
 def _is_context(hint: object) -> bool:
-    return (typing.get_origin(hint) or hint) is Context
+    return (typing.get_origin(hint) or hint) in (Context, SyncContext)
 
 
 def _is_anything(hint: object) -> bool:

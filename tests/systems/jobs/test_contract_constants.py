@@ -234,6 +234,7 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_does() -> None:
     wanted |= {keys.tenant_bytes("x")[:-1]}
     wanted |= {keys.clock, keys.tasks, keys.queues, keys.paused, keys.crons, keys.paused_crons}
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
+    wanted |= {keys.steps("")[len(keys.job("")) :]}
     wanted |= {*contract.IDEMPOTENCY_SPACES, keys.worker(""), keys.guard(""), keys.cron("")}
     wanted |= {keys.cron_job("")}
     wanted |= {keys.stats(0)[:-1] + "%.0f", keys.failures(0)[:-1] + "%.0f"}
@@ -274,7 +275,7 @@ def test_scripts_that_must_run_on_a_full_server_are_flagged() -> None:
 
 
 def test_each_verb_has_its_script() -> None:
-    verbs = "submit take renew_lease report settle retry release cancel reclaim promote"
+    verbs = "submit take renew_lease report record settle retry release cancel reclaim promote"
     maintenance = "janitor prune index_foreign extend_ttl reconcile clock forget_tasks"
     ours = "recover_orphans heartbeat join deregister enroll cron list worker_info"
     ours += " pause resume purge expire_leases overview resume_cron"

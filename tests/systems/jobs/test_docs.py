@@ -23,7 +23,13 @@ def test_the_page_names_every_key() -> None:
     keys = StreamsKeys()
     for key in (
         *(keys.queue, keys.delayed, keys.open, keys.tenants, keys.control, keys.index()),
-        *(keys.job("{id}"), keys.events("{id}"), keys.tenant_open("{tenant}")),
+        *(
+            keys.job("{id}"),
+            keys.events("{id}"),
+            keys.steps("{id}"),
+            keys.suspended,
+            keys.tenant_open("{tenant}"),
+        ),
         *(keys.idempotency(f"{contract.IDEMPOTENCY}{{key}}"),),
         *(keys.idempotency(contract.TENANT_IDEMPOTENCY) + "{tenant}:{hash}",),
         *(keys.idempotency(contract.cron_run_name("{name}", 0)).replace("0", "{due_ms}"),),

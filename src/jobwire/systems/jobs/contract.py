@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from jobwire.job.messages import RESULT_FIELD, STARTED_FIELD
+
 # ── J-1 keys ─────────────────────────────────────────────────────────────────────────────────────
 
 GROUP: Final = "workers"
@@ -36,6 +38,9 @@ QUEUES_CHANGED: Final = "queues"
 
 EVENTS_SUFFIX: Final = ":events"
 """*Source.* The key of a job's events is that of the job and this."""
+
+STEPS_SUFFIX: Final = ":steps"
+"""The key of a job's record is that of the job and this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,10 @@ class StreamsKeys:
     def named_queue(self, name: str) -> str:
         """STREAM: the queue of this name, with the same group and entries (J-53)."""
         return self.queue if name == DEFAULT_QUEUE else f"{self.queue}:{name}"
+
+    def steps(self, job_id: str) -> str:
+        """HASH: the record of a job (`RecordField`)."""
+        return f"{self.prefix}job:{job_id}{STEPS_SUFFIX}"
 
     @property
     def queues(self) -> str:
@@ -247,7 +256,8 @@ class Extra(StrEnum):
     DELIVERIES = "deliveries"
     """Starts, less releases. Absent: 0."""
     EXCUSED_DELIVERIES = "excused_deliveries"
-    """Starts that were lost over an outage of the server; they do not count towards the limit."""
+    """Starts that were lost over an outage of the server, or before the latest new result of a
+    step; they do not count towards the limit."""
     MAX_ATTEMPTS = "max_attempts"
     TIMEOUT_S = "timeout_s"
     OWNER = "owner"
@@ -275,12 +285,25 @@ class Extra(StrEnum):
     RETRY_OF = "retry_of"
     REPORTS = "reports"
     """`<token>:<number>` of the latest report: a repeated one is written once."""
+    STEPS = "steps"
+    """D-3: the number of its records."""
+    PROGRESS_ATTEMPT = "progress_attempt"
+    """D-7: the attempt of the latest new result of a step; absent: 1."""
     UNKNOWN_TS = "unknown_ts"
     """Since when workers without its task have put it back (J-37)."""
     EXCEPTION_TYPE = "exception_type"
     """J-55: the exception of the latest failed attempt, with the setting `store_tracebacks`."""
     EXCEPTION_MESSAGE = "exception_message"
     TRACEBACK = "traceback"
+
+
+class RecordField(StrEnum):
+    """How the fields of a record begin; the name of the step follows."""
+
+    RESULT = RESULT_FIELD
+    """A JSON array: how many milliseconds the step took, and its result."""
+    STARTED = STARTED_FIELD
+    """The owner token of the delivery that started the step, which has no result yet (D-5)."""
 
 
 class Status(StrEnum):
@@ -317,6 +340,7 @@ class EventType(StrEnum):
     TOKEN = "token"  # noqa: S105 - a piece of generated text, no secret
     LOG = "log"
     RETRYING = "retrying"
+    STEP_DONE = "step_done"
 
 
 TERMINAL_EVENTS: Final = frozenset({EventType.DONE, EventType.ERROR, EventType.CANCELED})
@@ -328,7 +352,7 @@ GAP: Final = "gap"
 EVENT_TYPE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 RESERVED_TYPES: Final = frozenset({*TERMINAL_EVENTS, HELLO, GAP})
 RESERVED_KINDS: Final[frozenset[str]] = RESERVED_TYPES | {
-    *(EventType.QUEUED, EventType.RUNNING, EventType.RETRYING, "failed")
+    *(EventType.QUEUED, EventType.RUNNING, EventType.RETRYING, EventType.STEP_DONE, "failed")
 }
 """Types that no handler may use: a reader would take them for a change of the job's state."""
 
@@ -341,6 +365,7 @@ class EventStep(StrEnum):
     PURGE = "gateway.purge"
     START = "worker.start"
     REPORT = "worker.report"
+    STEP = "worker.step"
     SETTLE = "worker.settle"
     RETRY = "worker.retry"
     RELEASE = "worker.release"
@@ -361,6 +386,9 @@ class Code(StrEnum):
     RESULT_TOO_LARGE = "result_too_large"
     RESULT_NOT_JSON = "result_not_json"
     DELIVERY_LIMIT = "delivery_limit"
+    STEP_INTERRUPTED = "step_interrupted"
+    STEP_INVALID = "step_invalid"
+    STEP_TOO_LARGE = "step_too_large"
 
 
 # ── workers and statistics ────────────────────────────────────────────────────────────────────────
@@ -438,6 +466,9 @@ MAX_PAYLOAD_DEPTH: Final = 64
 MAX_EVENT_BYTES: Final = 65_536
 MAX_EVENTS: Final = 10_000
 MAX_RESULT_BYTES: Final = 1_048_576
+MAX_STEP_BYTES: Final = 262_144
+MAX_RECORD_BYTES: Final = 4_194_304
+MAX_RECORDS: Final = 1_000
 MAX_QUEUE: Final = 10_000
 TENANT_MAX_RETAINED: Final = 1_000_000
 

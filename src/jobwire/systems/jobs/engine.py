@@ -9,21 +9,24 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import partial
 from typing import Final, cast
 
 from jobwire.job.engine import (
     MaintenanceTask,
     MissingRequirements,
+    StepRules,
     Traits,
     no_missing_requirements,
 )
-from jobwire.job.errors import BackendUnavailable
+from jobwire.job.errors import BackendUnavailable, ContractError
 from jobwire.job.ids import random_fraction
 from jobwire.job.messages import (
     NO_CHILDREN,
     CancelRequest,
     Children,
+    JobRecord,
     LeasedJob,
     Outcome,
     Released,
@@ -38,6 +41,7 @@ from jobwire.job.messages import (
 )
 from jobwire.systems.jobs import contract, settle_args
 from jobwire.systems.jobs.blocking_reader import BlockingReader
+from jobwire.systems.jobs.codec import number
 from jobwire.systems.jobs.consumer_names import expire_leases, new_consumer
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.entries import entry_name, read_leased, split_name
@@ -60,7 +64,6 @@ _log = logging.getLogger("jobwire.streams")
 _TAKE: Final = script("take")
 _RECLAIM: Final = script("reclaim")
 _RECOVER_ORPHANS: Final = script("recover_orphans")
-_REPORT: Final = script("report")
 _RELEASE: Final = script("release")
 _DEREGISTER: Final = script("deregister")
 
@@ -70,6 +73,7 @@ _REFUSED: Final = "refused"
 """Reason for an entry that was not started and stays pending."""
 _RETURNED: Final = "returned"
 """Reason for an entry that was read beyond the limit or of a paused queue, and is queued again."""
+_WRONG_TYPE: Final = "WRONGTYPE"
 _FULL: Final = "OOM"
 """Error code of a server that has reached its `maxmemory`."""
 _SCAN_LIMIT: Final = 100
@@ -82,11 +86,14 @@ _YIELD_WAIT_S: Final = 0.1
 _new_token: Final = partial(secrets.token_hex, 16)
 
 
+_TRAITS: Final = Traits(prefetches=True, catch_all=False, shares_handlers=True)
+
+
 class StreamsEngine:
     name: str = "jobs"
     wire: str = "streams"
     # The script that takes jobs gets the worker's tasks by name, so there is no catch-all.
-    traits = Traits(prefetches=True, catch_all=False, shares_handlers=True)
+    traits = _TRAITS
     reserved_kinds = contract.RESERVED_KINDS
 
     def __init__(
@@ -110,6 +117,7 @@ class StreamsEngine:
         self._task_queues = task_queues or {}
         self.settings = settings or StreamsSettings()
         self.keys = StreamsKeys(self.settings.key_prefix)
+        self.traits = replace(_TRAITS, steps=_step_rules(self.settings))
         self.consumer = consumer or new_consumer()
         self._connection = connection
         self._declared = (self.keys.queue,)
@@ -341,6 +349,22 @@ class StreamsEngine:
         """There are none: no job waits for others here."""
         return NO_CHILDREN
 
+    async def read_record(self, leased: LeasedJob) -> JobRecord:
+        """The record of a job, and the attempt of its latest result (D-3)."""
+        job_id, call = leased.job.id, self._connection.call
+        calls = [
+            call("HGETALL", self.keys.steps(job_id)),
+            call("HGET", self.keys.job(job_id), contract.Extra.PROGRESS_ATTEMPT),
+        ]
+        try:
+            fields, attempt = await collect(calls)
+        except BackendUnavailable as error:
+            cause = error.__cause__
+            if isinstance(cause, ServerError) and cause.code == _WRONG_TYPE:
+                raise ContractError("the job's record is unreadable", clause="D-3") from error
+            raise
+        return JobRecord(cast("dict[str, str]", fields), number(cast("str | None", attempt)) or 1)
+
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
         """Jobs that are pending under this consumer and unknown to the worker (J-30)."""
         token = _new_token()
@@ -443,8 +467,8 @@ class StreamsEngine:
         """Append events. A full server drops them and the handlers go on; any other refusal
         (READONLY, LOADING, MISCONF) is raised, and the caller sends the reports again."""
         sent: list[tuple[list[int], Awaitable[Reply]]] = []
-        for places, args in settle_args.reports(batch, _BATCH):
-            sent.append((places, self._run(_REPORT, [*self._head, *args])))
+        for verb, places, args in settle_args.reports(batch, _BATCH):
+            sent.append((places, self._run(verb, [*self._head, *args])))
         return self._reported(sent, len(batch))
 
     async def _reported(
@@ -490,7 +514,7 @@ class StreamsEngine:
         # All replies are awaited, whatever fails: a reply that is not read is a job forgotten.
         for places, reply in sent:
             try:
-                batch_answers = settle_args.read_settled(await reply)
+                batch_answers = settle_args.read_settled(await reply) if places else ()
             except ValkeyError as error:
                 failure = backend_unavailable(error)
                 continue
@@ -540,6 +564,10 @@ class StreamsEngine:
     def maintenance(self) -> Sequence[MaintenanceTask]:
         """The maintenance tasks of all queues."""
         return self._maintenance.all()
+
+
+def _step_rules(settings: StreamsSettings) -> StepRules:
+    return StepRules(settings.max_step_bytes, settings.max_record_bytes, settings.max_records)
 
 
 def _entry_name(leased: LeasedJob) -> str:

@@ -17,7 +17,8 @@ _NO_POLICY: Final = Policy()
 _MaybeText: TypeAlias = str | None
 _Row: TypeAlias = tuple[str, str, str, str, str, int, int, _MaybeText, *tuple[_MaybeText, ...]]
 """The entry's name, id, task, payload, token, attempt, deliveries, creation time; then, if they
-were read, the extras of the hash: max_attempts, timeout_s, tenant, traceparent."""
+were read, the extras of the hash: max_attempts, timeout_s, tenant, traceparent, and steps if it has
+records."""
 
 
 class FetchedEntry(NamedTuple):
@@ -70,9 +71,11 @@ def read_leased(row: Reply, payloads: Mapping[str, str]) -> LeasedJob:
     queue = DEFAULT_QUEUE
     if QUEUE_SEPARATOR in entry:
         queue, entry = split_name(entry)
-    policy, tenant, traceparent = _NO_POLICY, "", ""
+    policy, tenant, traceparent, records = _NO_POLICY, "", "", 0
     if extras:
-        max_attempts, timeout_s, tenant, traceparent = extras
+        max_attempts, timeout_s, tenant, traceparent, *steps = extras
+        if steps:
+            records = number(steps[0]) or 0
         if max_attempts or timeout_s:
             policy = Policy(number(max_attempts), seconds(timeout_s or ""))
     job = JobInfo(
@@ -86,4 +89,4 @@ def read_leased(row: Reply, payloads: Mapping[str, str]) -> LeasedJob:
         tenant or "",
         traceparent or "",
     )
-    return LeasedJob(job, Token(token), policy, None, entry)
+    return LeasedJob(job, Token(token), policy, None, entry, records)

@@ -30,6 +30,12 @@ class StreamsSettings:
     `maxmemory` if there are API keys of several tenants, else no limit."""
     max_events: int = contract.MAX_EVENTS
     """Maximum number of events per job; the last 100 are reserved for changes of state."""
+    max_step_bytes: int = contract.MAX_STEP_BYTES
+    """Maximum number of bytes of the result of one step."""
+    max_record_bytes: int = contract.MAX_RECORD_BYTES
+    """Maximum number of bytes of all recorded results of a job."""
+    max_records: int = contract.MAX_RECORDS
+    """Maximum number of recorded steps of a job."""
     tasks: tuple[str, ...] = ()
     """Tasks that are accepted before a worker registers them, in addition to the six of the
     contract."""
@@ -74,6 +80,9 @@ class StreamsSettings:
             "tenant_max_retained": (0, 10**9),
             "tenant_max_bytes": (0, 10**15),
             "max_events": (10, 10**6),
+            "max_step_bytes": (1, 2**24),
+            "max_record_bytes": (1, 2**28),
+            "max_records": (1, 10**5),
             "lease_s": (0.1, 86_400),
             "foreign_idle_s": (0.1, contract.MAX_TTL_S),
             "max_deliveries": (1, 10**6),

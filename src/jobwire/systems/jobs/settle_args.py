@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, assert_never, cast
 
 from jobwire.job.messages import (
+    RECORD_KIND,
     Canceled,
     Done,
     Failed,
@@ -49,6 +50,8 @@ _log = logging.getLogger("jobwire.streams")
 _SETTLE: Final = script("settle")
 _RETRY: Final = script("retry")
 _RELEASE: Final = script("release")
+_REPORT: Final = script("report")
+_RECORD: Final = script("record")
 _SETTLED: Final = {answer.value: answer for answer in SettleAnswer}
 _REPORTED: Final = {answer.value: answer for answer in ReportAnswer}
 
@@ -71,7 +74,8 @@ def head(settings: StreamsSettings, consumer: str) -> tuple[Arg, ...]:
 def calls(
     batch: Sequence[tuple[LeasedJob, Outcome]], settings: StreamsSettings, limit: int
 ) -> Iterator[Call]:
-    """The script calls that write `batch`: each with the places of its jobs, in order."""
+    """The script calls that write `batch`: each with the places of its jobs, in order. The answers
+    to a call without places mean nothing."""
     for at in range(0, len(batch), limit):
         yield from _calls(batch[at : at + limit], at, settings.store_tracebacks)
 
@@ -83,6 +87,9 @@ def _calls(
     retries: Call = (_RETRY, [], [])
     releases: Call = (_RELEASE, [], [])
     selected: dict[str, str] = {}
+    if recorded := [(leased, "", "") for leased, _ in batch if leased.records]:
+        # The records live as long as the jobs: extended before the outcomes, under the same lease.
+        yield _RECORD, [], _record_args(recorded)
     for place, (leased, outcome) in enumerate(batch, offset):
         fence = (leased.job.id, cast(str, leased.wire), leased.token)
         try:
@@ -132,29 +139,73 @@ def _outcome_args(
             assert_never(outcome)
 
 
-def reports(
-    batch: Sequence[tuple[LeasedJob, Report]], limit: int
-) -> Iterator[tuple[list[int], list[Arg]]]:
-    """The same for reports; a report that the wire cannot carry is in no call, and is dropped."""
+def reports(batch: Sequence[tuple[LeasedJob, Report]], limit: int) -> Iterator[Call]:
+    """The same for reports and records; a report that the wire cannot carry is in no call, and is
+    dropped. Records have a script of their own: the calls keep the order of each job."""
     for at in range(0, len(batch), limit):
-        places: list[int] = []
-        args: list[Arg] = []
-        selected = DEFAULT_QUEUE
-        for place, (leased, report) in enumerate(batch[at : at + limit], at):
-            if not _may_be_written(report):
-                _log.warning(
-                    "report cannot be written job_id=%(job_id)s kind=%(kind)s; dropped",
-                    {"job_id": leased.job.id, "kind": report.kind},
-                )
-                continue
-            if leased.job.source != selected:
-                selected = leased.job.source
-                args += select_queue_args(selected, 7)
-            places.append(place)
-            args += (leased.job.id, cast(str, leased.wire), leased.token, report.number)
-            args += (report.kind, report.step or _STEP, report.data_json)
-        if places:
-            yield places, args
+        part = list(enumerate(batch[at : at + limit], at))
+        if all(report.kind != RECORD_KIND for _, (_, report) in part):
+            yield from _report_calls(part)
+            continue
+        for is_record, waves in _waves(part):
+            yield from _record_calls(waves) if is_record else _report_calls(waves)
+
+
+_Placed = tuple[int, tuple[LeasedJob, Report]]
+
+
+def _waves(part: Sequence[_Placed]) -> Iterator[tuple[bool, list[_Placed]]]:
+    """Reports and records in turns, as few as keep the order of each job's own ones."""
+    waves: list[tuple[bool, list[_Placed]]] = []
+    last: dict[str, int] = {}
+    for placed in part:
+        leased, report = placed[1]
+        is_record = report.kind == RECORD_KIND
+        at = last.get(leased.token, 0)
+        while at < len(waves) and waves[at][0] is not is_record:
+            at += 1
+        if at == len(waves):
+            waves.append((is_record, []))
+        waves[at][1].append(placed)
+        last[leased.token] = at
+    yield from waves
+
+
+def _report_calls(part: Sequence[_Placed]) -> Iterator[Call]:
+    places: list[int] = []
+    args: list[Arg] = []
+    selected = DEFAULT_QUEUE
+    for place, (leased, report) in part:
+        if not _may_be_written(report):
+            _log.warning(
+                "report cannot be written job_id=%(job_id)s kind=%(kind)s; dropped",
+                {"job_id": leased.job.id, "kind": report.kind},
+            )
+            continue
+        if leased.job.source != selected:
+            selected = leased.job.source
+            args += select_queue_args(selected, 7)
+        places.append(place)
+        args += (leased.job.id, cast(str, leased.wire), leased.token, report.number)
+        args += (report.kind, report.step or _STEP, report.data_json)
+    if places:
+        yield _REPORT, places, args
+
+
+def _record_calls(part: Sequence[_Placed]) -> Iterator[Call]:
+    rows = [(leased, report.step, report.data_json) for _, (leased, report) in part]
+    yield _RECORD, [place for place, _ in part], _record_args(rows)
+
+
+def _record_args(rows: Sequence[tuple[LeasedJob, str, str]]) -> list[Arg]:
+    args: list[Arg] = []
+    selected = DEFAULT_QUEUE
+    for leased, field, value in rows:
+        if leased.job.source != selected:
+            selected = leased.job.source
+            args += select_queue_args(selected, 5)
+        args += (leased.job.id, cast(str, leased.wire), leased.token, field, value)
+    return args
 
 
 def select_queue_args(queue: str, width: int) -> list[Arg]:

@@ -22,6 +22,7 @@ from jobwire.job.engine import (
 from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.job.messages import (
     CHILD_KIND,
+    NO_RECORD,
     Canceled,
     CancelRequest,
     Children,
@@ -30,6 +31,7 @@ from jobwire.job.messages import (
     Failed,
     JobError,
     JobId,
+    JobRecord,
     LeasedJob,
     Outcome,
     Postponed,
@@ -339,6 +341,10 @@ class BullEngine:
     async def children(self, leased: LeasedJob) -> Children:
         with raises_unavailable():
             return await read_children(self._shared.connection, self.keys.job(leased.job.id))
+
+    async def read_record(self, leased: LeasedJob) -> JobRecord:  # noqa: ARG002 - of the protocol
+        """There is none: the wire has no place for it (D-18)."""
+        return NO_RECORD
 
     def _add_child(self, leased: LeasedJob, child: ChildRequest) -> Awaitable[ReportAnswer]:
         """A child that the wire refuses fails its job: it would wait for it in vain."""

@@ -5,7 +5,7 @@
 -- answered "canceled" can no longer be taken. A job whose entry a foreign worker has
 -- read belongs to that worker, also before its status is running.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, idempotency:<name>,
 -- jobs:delayed, jobs:suspended, jobs:open, jobs:stats:<minute>, jobs:bytes:<tenant>, channel jobs:control
 --
 -- KEYS

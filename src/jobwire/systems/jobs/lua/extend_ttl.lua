@@ -5,7 +5,7 @@
 -- hash, its events and its idempotency key are extended together. An outage or a jump of
 -- the clock that is shorter than the other half of the lifetime loses nothing.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps,
 -- idempotency:<name>, jobs:open, jobs:suspended, jobs:guard:extend_ttl, jobs:stats:<minute>, jobs:bytes:<tenant>
 --
 -- KEYS

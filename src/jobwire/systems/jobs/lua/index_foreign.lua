@@ -4,7 +4,7 @@
 -- From then on lists show them, their keys are extended while they are unfinished, and
 -- reconcile finds them. Jobs of our gateways have the field entry_id from the beginning.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, jobs:open,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, jobs:open,
 -- jobs:delayed, jobs:suspended, jobs:index[:<tenant>], jobs:tenants, jobs:guard:index_foreign, jobs:stats:<minute>
 --
 -- KEYS

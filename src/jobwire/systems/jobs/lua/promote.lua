@@ -4,7 +4,7 @@
 -- The entry is written before the job leaves `jobs:delayed`, in one step. Every
 -- process does this several times a second, so a call moves a bounded number.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps,
 -- idempotency:<name>, jobs:delayed
 --
 -- KEYS

@@ -6,7 +6,7 @@
 -- first, if asked, the suspended jobs of all queues, then the delayed ones, of which those of this queue
 -- are canceled, then the queue: a job that becomes due meanwhile moves from the first two to the last.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, idempotency:<name>,
 -- jobs:delayed, jobs:suspended, jobs:open, jobs:queues, jobs:stats:<minute>, jobs:bytes:<tenant>
 --
 -- KEYS

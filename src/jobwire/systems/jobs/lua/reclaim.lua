@@ -7,7 +7,7 @@
 -- are active. Nothing is taken right after an outage of the server or a reconnect of the
 -- caller, and a delivery that was lost over an outage does not count towards the limit.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps,
 -- idempotency:<name>, jobs:open, jobs:index[:<tenant>], jobs:tenants,
 -- jobs:guard:reclaim, jobs:guard:outage, jobs:stats:<minute>,
 -- jobs:failures:<hour>[:<tenant>]

@@ -6,7 +6,7 @@
 -- returned has its whole lease left. With idle_ms only entries that were not renewed for
 -- that long: no reclaim of a worker takes its own entries.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps,
 -- idempotency:<name>, jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:stats:<minute>
 --
 -- KEYS

@@ -17,43 +17,15 @@
 --   dropped   the job has reached its number of events, or the server refuses to write this one
 --   lost      the job belongs to another delivery, or has ended; nothing was written
 -- CLAUSES J-4 J-7 J-9 J-33
--- INCLUDE keys job state fence
-local consumer = ARGV[3]
-local answers, runs = {}, {}
-
--- J-4: reports stop before the limit, so that state events always fit. Reports of a later run evict
--- the oldest events; a reader that has not received those gets a gap.
-local report_limit = max_events - math.min(100, math.ceil(max_events / 10))
-
--- The last report's number counts only for the run that wrote it. The token names that run; the
--- number of deliveries does not, since a release takes a delivery back.
-local function read_run(id, entry, token)
-  local job, refusal = read_fenced(consumer, id, entry, token, 'reports')
-  if refusal then return false end
-  local expiry, length = expiry_of(job.ttl_s), redis.pcall('XLEN', events_key(id))
-  extend_key(job.idempotency_key, expiry)
-  local run, last = string.match(job.reports or '', '^(.+):(%d+)$')
-  return {
-    expiry = expiry, last = run == token and tonumber(last) or 0,
-    length = type(length) == 'number' and length or tonumber(max_events)
-  }
-end
+-- INCLUDE keys job state fence reports
+local answers = {}
 
 local function write_report(id, entry, token, number, kind, step, data)
-  local name = id .. token
-  if runs[name] == nil then runs[name] = read_run(id, entry, token) end
-  local run = runs[name]
+  local run = read_run(id, entry, token)
   number = tonumber(number)
   if not run then return 'lost' end
   if number > 0 and number <= run.last then return 'written' end
-  if run.length >= report_limit then
-    -- All events but one belong to this run: there is no earlier one to evict.
-    if run.length - run.last <= 2 then return 'dropped' end
-    redis.call('XTRIM', events_key(id), 'MAXLEN', report_limit - 1)
-    run.length = report_limit - 1
-  end
-  emit(id, run.expiry, kind, step, data)
-  run.length = run.length + 1
+  if not append(run, kind, step, data) then return 'dropped' end
   run.last = math.max(number, run.last)
   local reports = token .. ':' .. run.last
   if kind == 'progress' then

@@ -9,7 +9,7 @@
 -- Sent right behind a blocking read on the same socket, it runs before the reader has
 -- seen the fetched entries: `after` is the last entry of a queue that the reader knew when it sent this.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, idempotency:<name>,
 -- jobs:delayed, jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:worker:<consumer>,
 -- jobs:queues, jobs:paused, jobs:stats:<minute>, jobs:failures:<hour>[:<tenant>]
 --
@@ -21,7 +21,7 @@
 --         entry, job id, task; before those of another queue than the default one: an empty text, its
 --         name, an empty text
 -- RETURNS
---   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, created_ts; and, where the job has extras: max_attempts, timeout_s, tenant, traceparent
+--   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, created_ts; and, where the job has extras: max_attempts, timeout_s, tenant, traceparent; and, where it has records: steps
 --   dropped   a flat list: reason, entry, id
 --   paused    where some of the queues are paused: a list of those
 -- CLAUSES J-5 J-9 J-30 J-31 J-37 J-38 J-53

@@ -37,6 +37,8 @@ local function events_key(id)
   if not last_events then last_events = job .. ':events' end
   return last_events
 end
+-- D-1: the record of a job: results of its steps, and what it waits for.
+local function steps_key(id) return job_key(id) .. ':steps' end
 -- J-11: the default tenant, other tenants and cron each have a prefix of their own. A name without one
 -- is a caller's text that an earlier version stored: it must not reach any other key.
 local function idempotency_key(name)

@@ -59,7 +59,7 @@ local function read_startable(id)
     end
   end
   return try_read_job(id, 'entry_id', 'cancel_ts', 'attempt', 'deliveries', 'created_ts',
-    'max_attempts', 'timeout_s', 'tenant', 'traceparent', 'queue')
+    'max_attempts', 'timeout_s', 'tenant', 'traceparent', 'queue', 'steps')
 end
 
 -- The job of an entry if it may run: the entry counts, and the job has neither ended nor expired.
@@ -97,6 +97,8 @@ local function add_started(entry, job, task, payload, token)
   }
   if job.tenant ~= nil then
     row[9], row[10], row[11], row[12] = job.max_attempts, job.timeout_s, job.tenant, job.traceparent
+    -- D-3: the worker reads the record of such a job before it calls the handler.
+    if job.steps then row[13] = job.steps end
   end
   started[#started + 1] = row
 end

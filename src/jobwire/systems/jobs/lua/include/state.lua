@@ -45,10 +45,11 @@ local function extend_key_of(id, expiry)
   extend_key(redis.call('HGET', job_key(id), 'idempotency_key'), expiry)
 end
 
--- Extend all keys of a job.
+-- Extend all keys of a job. Most jobs have no record: the server ignores a key that is missing.
 local function extend_ttl(id, expiry, name)
   redis.call('PEXPIREAT', job_key(id), expiry)
   redis.call('PEXPIREAT', events_key(id), expiry)
+  redis.call('PEXPIREAT', steps_key(id), expiry)
   extend_key(name, expiry)
 end
 

@@ -8,6 +8,7 @@ local function cancel_waiting(job, canceled_ttl_s, step)
   if job.idempotency_key then redis.call('PEXPIREAT', idempotency_key(job.idempotency_key), expiry) end
   move_bytes(job.id, expiry)
   finish_canceled(job.id, expiry, job.attempt, step)
+  redis.call('PEXPIREAT', steps_key(job.id), expiry)
   redis.call('ZREM', delayed_key, job.id)
   redis.call('ZREM', suspended_key, job.id)
 end

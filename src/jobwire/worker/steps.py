@@ -1,0 +1,269 @@
+"""Steps of a handler whose results are recorded (D-1 … D-6).
+
+`Context.step` makes a plan, a generator that yields what is to be done: write a field of the
+record, or call the function. `run` executes it in a coroutine, `run_sync` in a thread or a child
+process. So both kinds of handlers have the same rules.
+
+A handler always gets the decoded JSON form of a result: the first run sees what later runs see.
+"""
+
+import asyncio
+import inspect
+import re
+import threading
+import time
+import typing
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from jobwire.job.engine import StepRules
+from jobwire.job.errors import Fail, Retry, StepInterrupted
+from jobwire.job.messages import CALL_KIND, RESULT_FIELD, STARTED_FIELD, Report
+from jobwire.worker.codec import JsonTooLarge, NotJson, to_json
+
+if TYPE_CHECKING:  # reports.py has the sinks, each of which has a record
+    from jobwire.worker.reports import ReportSink
+
+STEP_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_MARK: Final = "1"
+_REMOVED: Final = ""
+
+
+class StepNotRecorded(RuntimeError):
+    """The server does not accept the record of a step; the attempt fails."""
+
+
+class StepRecord:
+    """What a job has from earlier runs, and what this run adds. Any thread of the handler may use
+    it."""
+
+    __slots__ = ("_bytes", "_lock", "_names", "fields", "rules")
+
+    def __init__(self, rules: StepRules | None, fields: Mapping[str, str]) -> None:
+        self.rules = rules
+        self.fields = dict(fields)
+        self._bytes = sum(map(_size, self.fields.values()))
+        self._names: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def numbered(self, name: str) -> str:
+        """The name, or `name:2` and so on where this run has used it before."""
+        with self._lock:
+            count = self._names[name] = self._names.get(name, 0) + 1
+        return name if count == 1 else f"{name}:{count}"
+
+    def check_space(self, name: str, rules: StepRules, more: int = 0) -> None:
+        """Fail if the record has no space for one more result, or for these bytes of it."""
+        if len(self.fields) >= rules.max_records:
+            reason = f"a job has at most {rules.max_records:,} records"
+        elif self._bytes + more > rules.max_record_bytes:
+            reason = f"the results of a job have at most {rules.max_record_bytes:,} bytes"
+        else:
+            return
+        raise Fail("step_too_large", f"step {name!r}: {reason}")
+
+    def add(self, field: str, value: str) -> None:
+        """The record has this field now; an empty value: not any more."""
+        with self._lock:
+            self._bytes += _size(value) - _size(self.fields.pop(field, ""))
+            if value:
+                self.fields[field] = value
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+class _Write(NamedTuple):
+    field: str
+    value: str
+
+
+class _Announce(NamedTuple):
+    name: str
+
+
+class _Call(NamedTuple):
+    """Call the function, and send its result."""
+
+
+_CALL: Final = _Call()
+Plan: TypeAlias = Generator[_Write | _Announce | _Call, object, Any]
+
+
+def plan(record: StepRecord, name: str, function: Callable[..., object], *, once: bool) -> Plan:
+    """The plan of one call of `step` or `step_once`. The name is checked and gets its number here,
+    not when the plan is executed (D-2)."""
+    if record.rules is None:
+        raise Fail("unsupported", "the wire of this queue cannot record steps: use a queue of jobs")
+    if STEP_NAME.fullmatch(name) is None:
+        raise ValueError(
+            f"{name!r} cannot name a step: use 1-100 of A-Z a-z 0-9 _ . - and begin with a letter "
+            "or digit"
+        )
+    return _plan(record, record.rules, record.numbered(name), function, once)
+
+
+def _plan(
+    record: StepRecord, rules: StepRules, name: str, function: Callable[..., object], once: bool
+) -> Plan:
+    read = _reader(name, function)
+    field, mark = RESULT_FIELD + name, STARTED_FIELD + name
+    if (stored := record.fields.get(field)) is not None:
+        return read(stored)
+    if once and mark in record.fields:
+        raise StepInterrupted(name)
+    record.check_space(name, rules)
+    if once:
+        yield _Write(mark, _MARK)
+        record.add(mark, _MARK)
+    if rules.announces_calls:
+        yield _Announce(name)
+    began_s = time.monotonic()
+    try:
+        value = yield _CALL
+    except Retry:
+        if once:  # the function itself says that it may be called again
+            yield _Write(mark, _REMOVED)
+            record.add(mark, _REMOVED)
+        raise
+    took_ms = round((time.monotonic() - began_s) * 1000)
+    text = f"[{took_ms},{_encoded(name, value, rules)}]"
+    record.check_space(name, rules, _size(text))
+    result = read(text)
+    yield _Write(field, text)
+    record.add(field, text)
+    record.add(mark, _REMOVED)
+    return result
+
+
+async def run(
+    steps: Plan, sink: "ReportSink", function: Callable[..., object], args: Any, kwargs: Any
+) -> Any:
+    """Execute the plan in a coroutine."""
+    try:
+        todo = next(steps)
+        while True:
+            try:
+                if todo is _CALL:
+                    _check_running(sink)
+                    answer = function(*args, **kwargs)
+                    if inspect.isawaitable(answer):
+                        answer = await answer
+                else:
+                    answer = await _request(todo, sink)
+            except BaseException as error:  # noqa: BLE001 - the plan decides
+                todo = steps.throw(error)
+            else:
+                todo = steps.send(answer)
+    except StopIteration as end:
+        return end.value
+
+
+def run_sync(
+    steps: Plan, sink: "ReportSink", function: Callable[..., object], args: Any, kwargs: Any
+) -> Any:
+    """Execute the plan in a thread, where requests to the sink block."""
+    try:
+        todo = next(steps)
+        while True:
+            try:
+                if todo is _CALL:
+                    _check_running(sink)
+                    answer = function(*args, **kwargs)
+                    if inspect.iscoroutine(answer):
+                        answer = asyncio.run(answer)
+                else:
+                    answer = _request(todo, sink)
+            except BaseException as error:  # noqa: BLE001 - the plan decides
+                todo = steps.throw(error)
+            else:
+                todo = steps.send(answer)
+    except StopIteration as end:
+        return end.value
+
+
+def _check_running(sink: "ReportSink") -> None:
+    """Nothing is paid for by a run that was asked to stop: another one may have the job."""
+    if sink.stopped:
+        raise asyncio.CancelledError("this job is over")
+
+
+def _request(todo: "_Write | _Announce | _Call", sink: "ReportSink") -> Awaitable[None]:
+    match todo:
+        case _Write(field, value):
+            return sink.record(field, value)
+        case _Announce(name):
+            return sink.add(Report(CALL_KIND, "null", name))
+        case _:
+            raise TypeError("a call is not a request")
+
+
+# ── results ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _encoded(name: str, value: object, rules: StepRules) -> str:
+    try:
+        return to_json(value, rules.max_result_bytes)
+    except JsonTooLarge as error:
+        raise Fail("step_too_large", f"the result of step {name!r} is too large: {error}") from None
+    except NotJson as error:
+        raise Fail("step_invalid", f"the result of step {name!r} is not JSON: {error}") from None
+
+
+_decoders: WeakKeyDictionary[Any, Callable[[str], object]] = WeakKeyDictionary()
+_decode_any: Final = msgspec.json.Decoder(tuple[int, Any]).decode
+
+
+def _reader(name: str, function: Callable[..., object]) -> Callable[[str], object]:
+    """Reads a stored result, in the type that the function's annotation promises. Made before the
+    function is called: nothing is paid for a result that cannot be read."""
+    code = getattr(function, "__func__", function)
+    try:
+        decode = _decoders.get(code)
+        if decode is None:
+            decode = _decoders[code] = _decoder(function)
+    except TypeError as error:  # of the annotation, or a callable that cannot be remembered
+        try:
+            decode = _decoder(function)
+        except TypeError:
+            raise Fail("step_invalid", f"step {name!r}: no result is read as {error}") from error
+
+    def read(text: str) -> object:
+        try:
+            return decode(text)
+        except (msgspec.DecodeError, ValueError) as error:
+            reason = f"the result of step {name!r} is not of the annotated type: {error}"
+            raise Fail("step_invalid", reason) from error
+
+    return read
+
+
+def _decoder(function: Callable[..., object]) -> Callable[[str], object]:
+    result_type = _result_type(function)
+    if hasattr(result_type, "model_validate"):  # a pydantic model
+        return partial(_read_model, result_type)
+    if result_type is None:
+        return lambda text: _decode_any(text)[1]
+    decode = msgspec.json.Decoder(tuple[int, result_type]).decode
+    return lambda text: decode(text)[1]
+
+
+def _read_model(model: Any, text: str) -> object:
+    return model.model_validate(_decode_any(text)[1])
+
+
+def _result_type(function: Callable[..., object]) -> Any:
+    """The annotated type of the result; None without one, or if it cannot be found."""
+    while isinstance(function, partial):
+        function = cast("Callable[..., object]", function.func)
+    routine = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        found = typing.get_type_hints(routine).get("return")
+    except (NameError, TypeError):
+        return None
+    return None if found is Any or found is object else found

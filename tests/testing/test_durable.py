@@ -1,0 +1,50 @@
+"""D-20: users' tests of steps, without a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobwire import App, Context, Retry
+from jobwire.job.retry import fixed
+from jobwire.testing import run, run_sync
+from tests.contracts import durable_handlers
+from tests.contracts.durable_handlers import KINDS, calls
+from tests.support import clause
+
+
+@clause("D-20")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_d20_a_crash_after_a_step_pays_nothing_again(tmp_path: Path, kind: str) -> None:
+    for step in ("one", "two", "one:2"):
+        path = str(tmp_path / step.replace(":", "-"))
+        ran = await run(durable_handlers.app, kind, {"path": path}, crash_after=step)
+        assert ran.result == [100, 100, 100]
+        assert (ran.runs, ran.attempts) == (2, 1), "a crash is no attempt"
+        assert ran.calls == {"one": 1, "two": 1, "one:2": 1}
+        assert calls(path) == ["one", "two", "three"]
+        assert [str(data)[:14] for data in ran.of("step_done")][:1] == ["{'name': 'one'"]
+
+
+@clause("D-20", "D-7")
+def test_d20_calls_count_failed_ones_too() -> None:
+    app = App("failing")
+
+    @app.handler("failing", retries=1, backoff=fixed(0))
+    async def failing(ctx: Context) -> int:
+        def later() -> int:
+            if ctx.attempt < 3:
+                raise Retry(0)
+            return ctx.attempt
+
+        if ctx.attempt == 1:
+            await ctx.step("first", str, ctx.attempt)
+            raise RuntimeError
+        return await ctx.step_once("later", later)
+
+    ran = run_sync(app, "failing")
+    assert ran.error is not None, "one record gives one more failure, not two"
+    assert ran.calls == {"first": 1, "later": 1}
+    ran = run_sync(app, "failing", max_attempts=3)
+    assert (ran.result, ran.calls) == (3, {"first": 1, "later": 2})

@@ -187,6 +187,21 @@ class JobLine(Struct, frozen=True, kw_only=True):
             return Failure(message=text if isinstance(text, str) else text.decode())
 
 
+class StepInfo(Struct, frozen=True, kw_only=True):
+    """A recorded step of a job. Without an end it was started, and has no result."""
+
+    name: str
+    ended_ts: int | None
+    ms: Annotated[int | None, Meta(description="how long its function took")]
+    bytes: Annotated[int | None, Meta(description="of its result, as JSON")]
+
+
+class StepAnswer(StepInfo, frozen=True, kw_only=True):
+    """A recorded step with its result."""
+
+    result: Anything = None
+
+
 class Job(JobLine, frozen=True, kw_only=True):
     """The current state of a job. Times are milliseconds since 1970, by Valkey's clock. Without
     the scope `read`, `payload`, `result`, `error` and `progress` are omitted. `exception_type`,
@@ -198,6 +213,9 @@ class Job(JobLine, frozen=True, kw_only=True):
     ttl_s: int
     max_attempts: int | None = None
     timeout_s: float | None = None
+    steps: Annotated[
+        list[StepInfo] | None, Meta(description="recorded steps by their end; left out: none")
+    ] = None
     exception_type: str | None = None
     exception_message: str | None = None
     traceback: str | None = None
@@ -269,6 +287,11 @@ class Hello(Struct, frozen=True):
 
 JOB_NOT_FOUND: Final = ProblemKind(
     "job_not_found", 404, "there is no such job; a job is removed when its time to live is over"
+)
+STEP_NOT_FOUND: Final = ProblemKind(
+    "step_not_found",
+    404,
+    "the job has no result of a step of this name; GET /v1/jobs/{id} lists its steps",
 )
 BAD_IDEMPOTENCY_KEY: Final = ProblemKind(
     "bad_idempotency_key", 400, "Idempotency-Key must be 1 to 255 printable ASCII characters"
@@ -397,6 +420,22 @@ GET: Final = Operation(
     answer=Job,
     example=_DONE,
     problems=(JOB_NOT_FOUND, CONTRACT_VIOLATED, UNAVAILABLE),
+)
+STEP: Final = Operation(
+    "GET",
+    JOBS + "/{id}/steps/{name}",
+    "read",
+    "The result of a recorded step",
+    tag="jobs",
+    answer=StepAnswer,
+    example={
+        "name": "transcribe",
+        "ended_ts": 1767225600000,
+        "ms": 1200,
+        "bytes": 16,
+        "result": "hello, everyone",
+    },
+    problems=(JOB_NOT_FOUND, STEP_NOT_FOUND, CONTRACT_VIOLATED, UNAVAILABLE),
 )
 LIST: Final = Operation(
     "GET",

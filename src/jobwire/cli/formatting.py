@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from jobwire.cli import sanitize
-from jobwire.client import Job, JobLine
+from jobwire.client import Job, JobLine, StepInfo
 from jobwire.job.messages import Json
 
 
@@ -58,6 +58,11 @@ def unread_queue(name: str, waiting: int, oldest_ms: int | None) -> str:
     """What is said of a queue that no worker reads."""
     since = "" if oldest_ms is None else f", since {duration(oldest_ms)}"
     return sanitize.line(f"queue {name}: no worker, {waiting} waiting{since}")
+
+
+def step_time(step: StepInfo) -> str:
+    """How long a recorded step took."""
+    return "started, no result" if step.ms is None else duration(step.ms)
 
 
 def ending(job: Job) -> str:

@@ -18,7 +18,7 @@ def command(job_id: str) -> None:
       jobwire job 3f2a8b1c
       jobwire job 3f2a8b1c | jq .result
     """
-    from jobwire.cli.formatting import ending, progress, style_of, traceback
+    from jobwire.cli.formatting import ending, progress, step_time, style_of, traceback
     from jobwire.cli.job_ids import resolve
     from jobwire.client import AsyncClient, Job
 
@@ -40,6 +40,9 @@ def command(job_id: str) -> None:
         ("retry of", sanitize.line(job.retry_of or "")),
     ]
     output.columns([row for row in rows if row[1]])
+    if job.steps:
+        click.echo("\nsteps")
+        output.columns([(sanitize.line(each.name), step_time(each)) for each in job.steps])
     for name, value in (("payload", job.payload), ("result", job.result), ("error", job.error)):
         if value is not None:
             click.echo(f"\n{name}\n{sanitize.pretty(value)}")

@@ -81,6 +81,8 @@ from jobwire.client.messages import (
     SchedulerInfo,
     SchedulerPage,
     SchedulerSet,
+    StepAnswer,
+    StepInfo,
 )
 
 if TYPE_CHECKING:
@@ -138,6 +140,8 @@ __all__ = [
     "SchedulerInfo",
     "SchedulerPage",
     "SchedulerSet",
+    "StepAnswer",
+    "StepInfo",
     "TimedOut",
     "Unauthorized",
     "Unavailable",

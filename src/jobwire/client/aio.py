@@ -32,6 +32,7 @@ from jobwire.client.messages import (
     PredictionPage,
     PurgeAnswer,
     QueueSummary,
+    StepAnswer,
 )
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.target import find
@@ -148,6 +149,10 @@ class AsyncClient:
     async def get(self, job_id: str) -> Job:
         """Return the job as it is now."""
         return await self.call(jobs.GET, job_id)
+
+    async def step(self, job_id: str, name: str) -> StepAnswer:
+        """Return a recorded step of the job with its result; raises NotFound."""
+        return await self.call(jobs.STEP, job_id, name)
 
     async def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
         """Wait until the job has ended in any way; raises TimedOut."""

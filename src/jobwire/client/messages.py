@@ -11,7 +11,16 @@ from msgspec import Struct
 from jobwire.api.flows import FlowIds, FlowInfo, FlowJobInfo
 from jobwire.api.images import Image, ImagePage, StatusEvent
 from jobwire.api.job_queues import JobQueueInfo, PauseAnswer, PurgeAnswer
-from jobwire.api.jobs import ENDED, CancelAnswer, Failure, Job, JobLine, JobPage
+from jobwire.api.jobs import (
+    ENDED,
+    CancelAnswer,
+    Failure,
+    Job,
+    JobLine,
+    JobPage,
+    StepAnswer,
+    StepInfo,
+)
 from jobwire.api.predictions import PredictionInfo, PredictionPage
 from jobwire.api.queue_jobs import AddedToQueue, QueueJobInfo, QueueJobPage
 from jobwire.api.queues import QueueEventData, QueueStatus, QueueSummary
@@ -51,6 +60,8 @@ __all__ = [
     "SchedulerInfo",
     "SchedulerPage",
     "SchedulerSet",
+    "StepAnswer",
+    "StepInfo",
 ]
 
 _LAST_EVENTS: Final = frozenset({"completed", "failed", "removed"})

@@ -30,6 +30,7 @@ from jobwire.client.messages import (
     PredictionPage,
     PurgeAnswer,
     QueueSummary,
+    StepAnswer,
 )
 from jobwire.client.retry_budget import RetryBudget
 from jobwire.client.sync_images import Images
@@ -144,6 +145,10 @@ class Client:
     def get(self, job_id: str) -> Job:
         """Return the job as it is now."""
         return self.call(jobs.GET, job_id)
+
+    def step(self, job_id: str, name: str) -> StepAnswer:
+        """Return a recorded step of the job with its result; raises NotFound."""
+        return self.call(jobs.STEP, job_id, name)
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
         """Wait until the job has ended in any way; raises TimedOut."""

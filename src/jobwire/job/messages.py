@@ -270,8 +270,9 @@ and `Context.add_child`; the record of a step, with the field in `Report.step` a
 
 RESULT_FIELD: Final = "s:"
 STARTED_FIELD: Final = "o:"
-"""Before the name of a step in a record: its result, a JSON array of milliseconds and value; the
-mark of its start, which an empty value removes."""
+"""Before the name of a step in a record: its result, a JSON array of the time of its end (the
+server's, in place of the 0 that the worker writes), its milliseconds and the value; the mark of its
+start, which an empty value removes."""
 
 
 @dataclass(frozen=True, slots=True)

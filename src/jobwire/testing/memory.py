@@ -303,7 +303,7 @@ class SingleJobEngine:
         name = step.removeprefix(RESULT_FIELD)
         self._record.pop(STARTED_FIELD + name, None)
         self._progress_attempt = self._job.attempt
-        ms, result = msgspec.json.decode(value, type=tuple[int, msgspec.Raw])
+        _, ms, result = msgspec.json.decode(value, type=tuple[int, int, msgspec.Raw])
         data: Json = {"name": name, "ms": ms, "bytes": len(bytes(result))}
         self.ran.events.append(Said("step_done", data))
         if name != self._crash_after:

@@ -132,7 +132,7 @@ def _plan(
             record.add(mark, _REMOVED)
         raise
     took_ms = round((time.monotonic() - began_s) * 1000)
-    text = f"[{took_ms},{_encoded(name, value, rules)}]"
+    text = f"[0,{took_ms},{_encoded(name, value, rules)}]"
     record.check_space(name, rules, _size(text))
     result = read(text)
     yield _Write(field, text)
@@ -216,7 +216,7 @@ def _encoded(name: str, value: object, rules: StepRules) -> str:
 
 
 _decoders: WeakKeyDictionary[Any, Callable[[str], object]] = WeakKeyDictionary()
-_decode_any: Final = msgspec.json.Decoder(tuple[int, Any]).decode
+_decode_any: Final = msgspec.json.Decoder(tuple[int, int, Any]).decode
 
 
 def _reader(name: str, function: Callable[..., object]) -> Callable[[str], object]:
@@ -248,13 +248,13 @@ def _decoder(function: Callable[..., object]) -> Callable[[str], object]:
     if hasattr(result_type, "model_validate"):  # a pydantic model
         return partial(_read_model, result_type)
     if result_type is None:
-        return lambda text: _decode_any(text)[1]
-    decode = msgspec.json.Decoder(tuple[int, result_type]).decode
-    return lambda text: decode(text)[1]
+        return lambda text: _decode_any(text)[2]
+    decode = msgspec.json.Decoder(tuple[int, int, result_type]).decode
+    return lambda text: decode(text)[2]
 
 
 def _read_model(model: Any, text: str) -> object:
-    return model.model_validate(_decode_any(text)[1])
+    return model.model_validate(_decode_any(text)[2])
 
 
 def _result_type(function: Callable[..., object]) -> Any:

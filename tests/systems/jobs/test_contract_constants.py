@@ -278,7 +278,7 @@ def test_each_verb_has_its_script() -> None:
     verbs = "submit take renew_lease report record settle retry release cancel reclaim promote"
     maintenance = "janitor prune index_foreign extend_ttl reconcile clock forget_tasks"
     ours = "recover_orphans heartbeat join deregister enroll cron list worker_info"
-    ours += " pause resume purge expire_leases overview resume_cron"
+    ours += " pause resume purge expire_leases overview resume_cron list_steps"
     assert set(SCRIPTS) == {*verbs.split(), *maintenance.split(), *ours.split()}
     for script in SCRIPTS.values():
         assert script.keys == ("queue",), "everything else is built from its prefix"

@@ -116,6 +116,7 @@ class Record(NamedTuple):
     traceback: str
     fingerprint: str
     queue: str
+    steps: int = 0
     due_ms: int | None = None
     """When a delayed job is due. Not in the hash: only set where it was read from
     `jobs:delayed`."""
@@ -130,7 +131,7 @@ _RECORD_FIELDS: Final = tuple(
         *(Extra.ATTEMPT, Extra.DELIVERIES, Extra.MAX_ATTEMPTS, Extra.TIMEOUT_S, Extra.WORKER),
         *(Extra.ENTRY_ID, Extra.STARTED_TS, Extra.CANCEL_TS, Extra.TENANT, Extra.TRACEPARENT),
         *(Extra.PROGRESS, Extra.RETRY_OF, Extra.EXCEPTION_TYPE, Extra.EXCEPTION_MESSAGE),
-        *(Extra.TRACEBACK, Extra.FINGERPRINT, Extra.QUEUE),
+        *(Extra.TRACEBACK, Extra.FINGERPRINT, Extra.QUEUE, Extra.STEPS),
     )
 )
 """In the order of Record. On the hot path a plain text is cheaper than an enum member."""
@@ -143,7 +144,9 @@ def read_record(reply: Reply) -> Record | None:
     values = map(cast("dict[str, str]", reply).get, _RECORD_FIELDS)
     job_id, task, payload, status, created, updated, ttl, result, error, *extras = values
     attempt, deliveries, max_attempts, timeout, worker, entry, started, canceled, *texts = extras
-    tenant, traceparent, progress, retry_of, cause, message, trace, fingerprint, queue = texts
+    tenant, traceparent, progress, retry_of, cause, message, trace, fingerprint, queue, steps = (
+        texts
+    )
     return Record(
         JobId(job_id or ""),
         task or "",
@@ -171,6 +174,7 @@ def read_record(reply: Reply) -> Record | None:
         trace or "",
         fingerprint or "",
         DEFAULT_QUEUE if queue is None else queue,
+        number(steps) or 0,
     )
 
 

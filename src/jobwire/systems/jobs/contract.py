@@ -301,7 +301,7 @@ class RecordField(StrEnum):
     """How the fields of a record begin; the name of the step follows."""
 
     RESULT = RESULT_FIELD
-    """A JSON array: how many milliseconds the step took, and its result."""
+    """A JSON array: when the step ended, how many milliseconds it took, and its result."""
     STARTED = STARTED_FIELD
     """The owner token of the delivery that started the step, which has no result yet (D-5)."""
 

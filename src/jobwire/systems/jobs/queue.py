@@ -10,6 +10,8 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, cast
 
+import msgspec
+
 from jobwire.job.errors import BackendUnavailable, ContractError, RefusedError
 from jobwire.job.ids import new_job_id, new_job_ids
 from jobwire.job.messages import (
@@ -19,8 +21,8 @@ from jobwire.job.messages import (
     SubmitAnswer,
 )
 from jobwire.systems.jobs import contract
-from jobwire.systems.jobs.codec import Record, read_record, read_status
-from jobwire.systems.jobs.contract import Extra, Field, Status, StreamsKeys
+from jobwire.systems.jobs.codec import Record, number, read_record, read_status, readable
+from jobwire.systems.jobs.contract import Extra, Field, RecordField, Status, StreamsKeys
 from jobwire.systems.jobs.payload import check_payload
 from jobwire.systems.jobs.replies import LazyReply, collect
 from jobwire.systems.jobs.scripts import script
@@ -30,6 +32,7 @@ from jobwire.valkey import Arg, Connection, Reply
 
 _CANCEL: Final = script("cancel")
 _LIST: Final = script("list")
+_STEPS: Final = script("list_steps")
 
 _MAX_SCANNED: Final = 1_000
 _STATUS_AND_TENANT: Final = (Field.JOB_ID, Field.STATUS, Extra.TENANT)
@@ -71,6 +74,26 @@ class Selection(NamedTuple):
     """A part of the id or of the task, in any case."""
     delayed: bool | None = None
     """Whether a waiting job must be delayed, or must not."""
+
+
+class StepSummary(NamedTuple):
+    """A recorded step; None where it was started and has no result."""
+
+    name: str
+    ended_ms: int | None
+    ms: int | None
+    bytes: int | None
+
+
+class StepResult(NamedTuple):
+    """The result of a step."""
+
+    ended_ms: int
+    ms: int
+    result: msgspec.Raw
+
+
+_decode_step: Final = msgspec.json.Decoder(StepResult).decode
 
 
 class QueuePage(NamedTuple):
@@ -159,6 +182,15 @@ class StreamsQueue:
         keys = (self.keys.delayed, self.keys.suspended)
         return _first_due([self._sent().call("ZSCORE", key, job_id) for key in keys])
 
+    def steps(self, job_id: JobId) -> Awaitable[list[StepSummary]]:
+        """The recorded steps of a job without their results, by their end (D-17)."""
+        return LazyReply(self._sent().run(_STEPS, self._declared, (job_id,)), _read_steps)
+
+    def step(self, job_id: JobId, name: str) -> Awaitable[StepResult | None]:
+        """The result of one step; None if there is none."""
+        field = RecordField.RESULT + name
+        return LazyReply(self._sent().call("HGET", self.keys.steps(job_id), field), _read_step)
+
     def job_of_key(self, tenant: str, key: str) -> Awaitable[str | None]:
         """The id of the job that was submitted with an idempotency key, or None."""
         name = contract.idempotency_name(tenant, key)
@@ -246,6 +278,22 @@ def _read_due(reply: Reply) -> int | None:
 async def _first_due(calls: Sequence[Awaitable[Reply]]) -> int | None:
     found = map(_read_due, await collect(calls))
     return next((due for due in found if due is not None), None)
+
+
+def _read_steps(reply: Reply) -> list[StepSummary]:
+    flat = cast("list[str]", reply)
+    rows = zip(*(flat[at::4] for at in range(4)), strict=True)
+    found = [StepSummary(readable(name), *map(number, numbers)) for name, *numbers in rows]
+    return sorted(found, key=lambda step: step.ended_ms or math.inf)
+
+
+def _read_step(reply: Reply) -> StepResult | None:
+    if reply is None:
+        return None
+    try:
+        return _decode_step(cast(str, reply))
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ContractError("the record of a step is unreadable", clause="D-1") from error
 
 
 def _read_text(reply: Reply) -> str | None:

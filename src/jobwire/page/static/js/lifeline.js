@@ -6,7 +6,7 @@ const ENDS = ["done", "error", "canceled"];
 const SHAPE = { done: "done", error: "failed", canceled: "canceled" };
 const REPORTS = (type) => !["queued", "running", "retrying", "gap", ...ENDS].includes(type);
 
-// {submitted, leased, report, settled, attempts: [{number, from, to, shape, code, next}]}
+// {submitted, leased, report, settled, attempts: [{number, from, to, shape, code, next, steps}]}
 export function lifeOf(job, events) {
   const life = {
     submitted: job.created_ts,
@@ -32,6 +32,7 @@ export function lifeOf(job, events) {
         to: null,
         shape: "running",
         code: "",
+        steps: [],
       };
       life.attempts.push(open);
     } else if (event.type === "retrying") finish(event.ts, "failed", event.data?.error?.code);
@@ -39,7 +40,10 @@ export function lifeOf(job, events) {
     else if (ENDS.includes(event.type)) {
       life.settled = event.ts;
       finish(event.ts, SHAPE[event.type], event.type === "error" ? event.data?.code : "");
-    } else if (REPORTS(event.type)) life.report = event.ts;
+    } else if (REPORTS(event.type)) {
+      life.report = event.ts;
+      if (event.type === "step_done") open?.steps.push({ ...event.data, to: event.ts });
+    }
   }
   return life;
 }
@@ -143,6 +147,7 @@ export function attemptsView(job, life) {
       return html`<div class="attempt"><b class="bold">Attempt ${each.number}</b>
         <svg role="img" aria-label="Attempt ${each.number}: ${each.shape} after ${duration(to - each.from)}">
           ${svg`<rect class=${each.shape} x=${x(each.from)} y="9" width=${wide(each.from, to)} height="10" rx="3"></rect>
+          ${(each.steps ?? []).map((step) => svg`<rect class="step" x=${x(step.to - step.ms)} y="11.5" width=${wide(step.to - step.ms, step.to)} height="5"><title>${step.name}: ${duration(step.ms)}</title></rect>`)}
           ${next && each.to ? svg`<line x1=${x(each.to)} x2=${x(next)} y1="14" y2="14"></line>` : nothing}
           ${each.shape === "running" ? svg`<line class="cursor" x1=${x(to)} x2=${x(to)} y1="3" y2="25"></line>` : nothing}`}
         </svg><span>${state(each.shape, duration(to - each.from))}<span class="muted cut">${each.code}${each === attempts.at(-1) && job.worker ? ` on ${shortWorker(job.worker)}` : ""}</span></span></div>`;

@@ -3,6 +3,7 @@
 JSON of callers and handlers (payload, result, error) is passed byte for byte.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +13,7 @@ from jobwire.api import jobs as api
 from jobwire.job.messages import JobRequest, Submitted
 from jobwire.systems.jobs.codec import ErrorObject, Record, json_or_text, readable
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, RAW, Status
+from jobwire.systems.jobs.queue import StepSummary
 
 _NULL: Final = Raw(b"null")
 _QUEUED: Final = Status.QUEUED.value
@@ -27,6 +29,7 @@ _HIDDEN: Final[Any] = UNSET
 class _Job(api.Job, frozen=True, kw_only=True):
     """Without an exception by default: a call with more arguments than `new_job` has is slower."""
 
+    steps: list[api.StepInfo] | None = _HIDDEN
     exception_type: str | None = _HIDDEN
     exception_message: str | None = _HIDDEN
     traceback: str | None = _HIDDEN
@@ -62,6 +65,15 @@ def job(record: Record) -> api.Job:
     )
 
 
+def with_steps(job: api.Job, steps: Sequence[StepSummary]) -> api.Job:
+    """The job with its recorded steps (D-17)."""
+    listed = [
+        api.StepInfo(name=each.name, ended_ts=each.ended_ms, ms=each.ms, bytes=each.bytes)
+        for each in steps
+    ]
+    return structs.replace(job, steps=listed)
+
+
 def new_job(job_request: JobRequest, made: Submitted, ttl_s: int) -> api.Job:
     """A job that was just submitted."""
     return _Job(
@@ -85,7 +97,12 @@ def new_job(job_request: JobRequest, made: Submitted, ttl_s: int) -> api.Job:
 def without_content(job: api.Job) -> api.Job:
     """The job for a key without the scope `read`: no data of caller or handler."""
     return structs.replace(
-        without_exception(job), payload=UNSET, result=UNSET, error=UNSET, progress=UNSET
+        without_exception(job),
+        payload=UNSET,
+        result=UNSET,
+        error=UNSET,
+        progress=UNSET,
+        steps=UNSET,
     )
 
 

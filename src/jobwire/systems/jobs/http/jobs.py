@@ -80,6 +80,7 @@ class JobRoutes:
             serve(api.SUBMIT, self.submit),
             serve(api.BATCH, self.batch),
             serve(api.GET, self.get),
+            serve(api.STEP, self.step),
         ]
 
     # Submitting
@@ -282,7 +283,24 @@ class JobRoutes:
             record = await self.own(request, job_id)
         if record.status is Status.QUEUED and not record.entry_id:
             record = record._replace(due_ms=await self._queue.due_ms(job_id))
-        return Reply(_encode(_visible(request, answers.job(record))), headers=headers)
+        job = answers.job(record)
+        if record.steps:
+            job = answers.with_steps(job, await self._queue.steps(job_id))
+        return Reply(_encode(_visible(request, job)), headers=headers)
+
+    async def step(self, request: HttpRequest, id_: str, name: str) -> api.StepAnswer:
+        job_id = request_parser.job_id(id_)
+        await self.own(request, job_id)
+        found = await self._queue.step(job_id, name)
+        if found is None:
+            raise Problem(api.STEP_NOT_FOUND)
+        return api.StepAnswer(
+            name=name,
+            ended_ts=found.ended_ms,
+            ms=found.ms,
+            bytes=len(bytes(found.result)),
+            result=found.result,
+        )
 
     async def own(self, request: HttpRequest, job_id: JobId) -> Record:
         """The job of this id, if the caller may see it."""

@@ -13,7 +13,7 @@
 -- ARGV
 --   default_ttl_s, max_events, consumer
 --   ...   for each record: job id, entry, token, field, value: a result `s:<name>` as a JSON
---         array of its milliseconds and the value; the start of a step `o:<name>`, removed by an empty
+--         array of 0, its milliseconds and the value; the server's time replaces the 0; the start of a step `o:<name>`, removed by an empty
 --         value; an empty field only extends the record's lifetime
 --         before the records of another queue than the default one: its name, and empty texts
 -- RETURNS
@@ -45,13 +45,13 @@ local function record(id, entry, token, field, value)
     elseif redis.call('HSETNX', key, field, token) == 0 and redis.call('HGET', key, field) ~= token then
       return 'refused'
     end
-  elseif redis.call('HSETNX', key, field, value) == 1 then
+  elseif redis.call('HSETNX', key, field, '[' .. now .. string.sub(value, 3)) == 1 then
     redis.call('HDEL', key, 'o:' .. name)
     is_new = true
-    local ms = string.match(value, '^%[(%d+),')
+    local ms = string.match(value, '^%[0,(%d+),')
     append(run, 'step_done', 'worker.step',
-      '{"name":"' .. name .. '","ms":' .. ms .. ',"bytes":' .. #value - #ms - 3 .. '}')
-  elseif redis.call('HGET', key, field) ~= value then
+      '{"name":"' .. name .. '","ms":' .. ms .. ',"bytes":' .. #value - #ms - 5 .. '}')
+  elseif string.match(redis.call('HGET', key, field), '^%[%d+(.*)$') ~= string.sub(value, 3) then
     return 'refused'
   end
   local records = redis.call('HLEN', key)

@@ -160,7 +160,7 @@ class JobReceiver:
             if start.lifespan is not None and self._lifespan is None:
                 self._lifespan = ProcessLifespan(self._function(*start.lifespan))
             lifespan = self._lifespan
-            kind: type[Context[Any]] = Context if parameters.is_async else SyncContext
+            kind: type[Context[Any, Any]] = Context if parameters.is_async else SyncContext
             made.append(kind(job, payload, sink, lifespan and lifespan.state))
             with _trace_of(start):
                 result = function(*parameters.arguments(made[0]))

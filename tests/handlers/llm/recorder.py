@@ -9,11 +9,12 @@ import msgspec
 
 from jobwire.handlers.llm import LlmSettings, register
 from jobwire.handlers.llm.models.factory import Models
-from jobwire.job.engine import Use
+from jobwire.job.engine import StepRules, Use
 from jobwire.job.messages import NO_CHILDREN, ChildrenRead, JobId, JobInfo, Json, Report
 from jobwire.worker import App, Context
 from jobwire.worker.codec import MAX_RESULT_BYTES
 from jobwire.worker.reports import REPORT_ADDED
+from jobwire.worker.steps import StepRecord
 
 
 class Event(NamedTuple):
@@ -25,8 +26,11 @@ class Event(NamedTuple):
 class RecordingSink:
     """Keeps events as they would go over the wire."""
 
-    def __init__(self, hear: Callable[[Event], None] | None = None) -> None:
+    def __init__(
+        self, hear: Callable[[Event], None] | None = None, record: Mapping[str, str] | None = None
+    ) -> None:
         self.events: list[Event] = []
+        self.steps = StepRecord(StepRules(262_144, 4_194_304, 1_000), record or {})
         self.stopped = False
         self.uses: frozenset[Use] = frozenset()
         self.reserved_kinds: frozenset[str] = frozenset()
@@ -36,6 +40,9 @@ class RecordingSink:
 
     def restart_timeout(self) -> None:
         """Nothing is timed here."""
+
+    async def record(self, field: str, value: str) -> None:
+        """The plan of a step adds it to `steps`."""
 
     def children(self) -> ChildrenRead:
         return ChildrenRead(NO_CHILDREN)
@@ -91,11 +98,12 @@ class Bench:
         attempt: int = 1,
         deliveries: int = 1,
         hear: Callable[[Event], None] | None = None,
+        record: Mapping[str, str] | None = None,
     ) -> tuple[Context[Any], RecordingSink]:
         plain = cast("dict[str, Json]", dict(payload))
         job = JobInfo(JobId("job"), "bench", task, plain, attempt, deliveries, 0, "", "")
         checked = self.app.handlers[task].signature.check(plain)
-        outlet = RecordingSink(hear)
+        outlet = RecordingSink(hear, record)
         return Context(job, checked, outlet), outlet
 
     async def run(self, task: str, payload: Mapping[str, object], **about: Any) -> JobRecord:

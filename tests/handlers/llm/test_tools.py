@@ -244,11 +244,39 @@ async def test_j50_a_job_whose_worker_was_lost_does_not_run_its_tool() -> None:
         ran.append(1)
 
     with pytest.raises(Fail, match="a worker was lost") as failed:
-        await run_one(counts, deliveries=2)
+        await run_one(counts, deliveries=2, record={"o:run": "token of the lost worker"})
     assert failed.value.code == "tool_failed"
     assert ran == []
-    await run_one(counts, deliveries=2, attempt=2)  # no worker was lost: the first attempt failed
+    await run_one(counts, deliveries=2)  # the worker was lost before the tool began
     assert ran == [1]
+    output = await run_one(counts, deliveries=3, record={"s:run": "[1,1,7]"})
+    assert (output, ran) == (7, [1]), "it has run: its output is known"
+
+
+@clause("J-50", "D-1")
+async def test_j50_a_choice_of_the_model_is_made_once() -> None:
+    def counts(number: int) -> int:
+        """Counts."""
+        return number
+
+    chosen = {"name": "counts", "arguments": {"number": 3}, "by": "model", "usage": None}
+    made = json.dumps([1, 1, {**chosen, "model": "m"}])
+    async with Upstream(calls("counts", number=4)) as upstream:
+        bench = bench_with(upstream.url, counts)
+        record = await bench.run("tool", {"prompt": "Go"}, record={"s:choose": made})
+        assert upstream.requests == []
+    assert (record.result["output"], record.result["arguments"]) == (3, {"number": 3})
+
+
+@clause("J-50")
+async def test_j50_an_output_that_no_record_can_hold_is_in_the_result() -> None:
+    def talks() -> str:
+        """Talks."""
+        return "x" * 300_000
+
+    async with Upstream(calls("talks")) as upstream:
+        record = await bench_with(upstream.url, talks).run("tool", {"prompt": "Go"})
+    assert len(record.result["output"]) == 300_000
 
 
 @clause("J-50")

@@ -1,23 +1,24 @@
 """The task `tool`: selects the registered function for a request, and runs it.
 
-A function runs at most once per job: after it has started, neither a retry nor another worker calls
-it again.
+A function runs at most once per job (`step_once`): after it has started, neither a retry nor
+another worker calls it again. A choice of the model is recorded: it is paid for and made once.
 """
 
 import asyncio
 import logging
 import time
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from jobwire.handlers.context import TaskContext
-from jobwire.handlers.llm.payloads import ToolPayload, ToolResult
+from jobwire.handlers.llm.models import Usage
+from jobwire.handlers.llm.payloads import ChosenBy, ToolPayload, ToolResult
 from jobwire.handlers.llm.task_deps import TaskDeps
 from jobwire.handlers.llm.tool_runner import TooMany, run
 from jobwire.handlers.llm.tool_selection import ToolChoice, choose
 from jobwire.handlers.llm.tools import Tool, as_tool
-from jobwire.job.errors import Fail, HandlerSignal, Retry
+from jobwire.job.errors import Fail, HandlerSignal, Retry, StepInterrupted
 
 _log: Final = logging.getLogger("jobwire.handlers")
 _MAX_EVENT_OUTPUT: Final = 16_384
@@ -26,7 +27,7 @@ _MAX_EVENT_OUTPUT: Final = 16_384
 
 async def tool(ctx: TaskContext, payload: ToolPayload, deps: TaskDeps) -> ToolResult:
     """Select a function, then run it."""
-    choice = await choose(ctx, payload, deps, _available_tools(payload, deps))
+    choice = await _chosen(ctx, payload, deps)
     name, arguments = choice.tool.name, choice.arguments
     await ctx.emit("tool_call", {"name": name, "arguments": arguments}, step="tool.choose")
     # K-1: without a model server a call that only the request states is shown, not run.
@@ -40,6 +41,33 @@ async def tool(ctx: TaskContext, payload: ToolPayload, deps: TaskDeps) -> ToolRe
         model=choice.model,
         confirm=is_wanted and needs_confirmation,
     )
+
+
+class _Choice(msgspec.Struct):
+    """A choice as it is recorded."""
+
+    name: str
+    arguments: dict[str, Any]
+    by: ChosenBy
+    usage: Usage | None
+    model: str
+
+
+async def _chosen(ctx: TaskContext, payload: ToolPayload, deps: TaskDeps) -> ToolChoice:
+    tools = _available_tools(payload, deps)
+    if payload.arguments is not None or not deps.settings.base_url:
+        return await choose(ctx, payload, deps, tools)  # the request has it: nothing is paid for
+
+    async def choose_by_model() -> _Choice:
+        made = await choose(ctx, payload, deps, tools)
+        return _Choice(made.tool.name, made.arguments, made.by, made.usage, made.model)
+
+    recorded = await ctx.step("choose", choose_by_model)
+    tool = next((each for each in tools if each.name == recorded.name), None)
+    if tool is None:
+        raise Fail("tool_unknown", f"this worker has no tool {recorded.name!r}, which was chosen")
+    arguments = tool.check(recorded.arguments)
+    return ToolChoice(tool, arguments, recorded.by, recorded.usage, recorded.model)
 
 
 def _available_tools(payload: ToolPayload, deps: TaskDeps) -> list[Tool]:
@@ -56,18 +84,29 @@ def _available_tools(payload: ToolPayload, deps: TaskDeps) -> list[Tool]:
 async def _run(ctx: TaskContext, choice: ToolChoice, deps: TaskDeps) -> object:
     """Run the function. After it has started, this raises only Fail: any other error would retry
     the job and call the function again."""
-    name = choice.tool.name
-    if ctx.job.deliveries > ctx.attempt:
+    name, limit_s = choice.tool.name, deps.settings.tool_timeout.total_seconds()
+    outputs: list[object] = []
+
+    async def once() -> Any:
+        try:
+            outputs.append(await _run_and_report(ctx, choice, limit_s))
+        except TooMany:
+            raise Retry(message="too many tools are running on this worker") from None
+        return outputs[0]
+
+    try:
+        return await ctx.step_once("run", once)
+    except Retry:
+        raise
+    except StepInterrupted:
         raise Fail(
             "tool_failed",
-            f"a worker was lost with this job, perhaps while {name} was running: it is not run "
-            "again; submit a new job if a second run is safe",
-        )
-    try:
-        return await _run_and_report(ctx, choice, deps.settings.tool_timeout.total_seconds())
-    except TooMany:
-        raise Retry(message="too many tools are running on this worker") from None
-    except Fail:
+            f"a worker was lost while {name} was running: it is not run again; submit a new job if "
+            "a second run is safe",
+        ) from None
+    except Fail as failed:
+        if failed.code == "step_too_large" and outputs:  # too large for a record, not for a result
+            return outputs[0]
         raise
     except asyncio.CancelledError:
         # Timeout or worker shutdown. (A canceled job ends as canceled anyway.)

@@ -8,6 +8,12 @@ Output: constraints.txt with all versions, and the files in `locked/`, which `ma
     bench.txt  what benchmarks need besides both
     docs.txt   what the site of the documentation needs besides all.txt
 
+and those that deploy/Dockerfile installs, all of it also in all.txt:
+
+    build.txt       the build backend
+    image.txt       the image `jobwire`
+    image-full.txt  what `jobwire-full` has besides
+
 The closure is taken from the metadata of the packages in this environment, evaluated for each
 target, so a lock made on one machine holds on the others. The hashes come from the indexes that
 pip is configured for; neither their names nor their addresses are written.
@@ -45,7 +51,22 @@ ROOT: Final = Path(__file__).parent.parent
 CONSTRAINTS: Final = ROOT / "constraints.txt"
 LOCKED: Final = ROOT / "locked"
 # Each file holds the closure of the extra of its name, without what these files hold.
-GROUPS: Final = {"all": (), "dev": ("all",), "bench": ("all", "dev"), "docs": ("all",)}
+GROUPS: Final = {
+    "all": (),
+    "dev": ("all",),
+    "bench": ("all", "dev"),
+    "docs": ("all",),
+    "build": (),
+    "image": (),
+    "image-full": ("image",),
+}
+# Files for other extras than that of their name; "" is jobwire itself, "build" its build backend.
+EXTRAS: Final = {
+    "all": ("", "all", "build"),
+    "build": ("build",),
+    "image": ("", "server", "objects", "metrics", "otel"),
+    "image-full": ("images", "llm"),
+}
 PYTHONS: Final = ("3.11", "3.12", "3.13")
 PLATFORMS: Final = (
     ("linux", "x86_64"),
@@ -66,13 +87,15 @@ Target = tuple[str, tuple[str, str]]
 
 
 def project() -> Mapping[str, list[str]]:
-    """The requirements of jobwire itself: by extra, and under "" without one."""
+    """The requirements of jobwire itself: by extra, and under "" without one; "build" is the build
+    backend."""
     read = tomllib.loads((ROOT / "pyproject.toml").read_text())
     table = cast("Mapping[str, object]", read["project"])
     extras = cast("Mapping[str, list[str]]", table["optional-dependencies"])
     backend = cast("Mapping[str, list[str]]", read["build-system"])["requires"]
-    plain = [*cast("list[str]", table["dependencies"]), *backend]
-    return {"": plain, **{canonicalize_name(name): needs for name, needs in extras.items()}}
+    plain = cast("list[str]", table["dependencies"])
+    named = {canonicalize_name(name): needs for name, needs in extras.items()}
+    return {"": plain, "build": backend, **named}
 
 
 def requirements_of(name: str, extra: str) -> Iterator[Requirement]:
@@ -99,8 +122,8 @@ def environment(target: Target, extra: str) -> dict[str, str]:
 
 
 def closure(group: str, target: Target) -> set[str]:
-    """The names of all packages that jobwire with this extra needs on a target."""
-    waiting = [("jobwire", ""), ("jobwire", group)]
+    """The names of all packages that a group needs on a target."""
+    waiting = [("jobwire", extra) for extra in EXTRAS.get(group, ("", group))]
     seen = set(waiting)
     while waiting:
         name, extra = waiting.pop()
@@ -228,7 +251,8 @@ def _pip(*arguments: str, capture: bool = False) -> str:
 def install() -> dict[str, dict[str, set[Target]]]:
     """Install what the groups need on any target; by group: each package and its targets."""
     constraint = ("--constraint", str(CONSTRAINTS))
-    _pip("install", *constraint, "--editable", f".[{','.join(GROUPS)}]", *project()[""])
+    extras = ",".join(group for group in GROUPS if group not in EXTRAS)
+    _pip("install", *constraint, "--editable", f".[{extras}]", *project()["build"])
     while True:
         missing: set[str] = set()
         groups: dict[str, dict[str, set[Target]]] = {}
@@ -253,6 +277,15 @@ def write(groups: Mapping[str, Mapping[str, set[Target]]]) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = dict(zip(versions, pool.map(hashes, versions.items()), strict=True))
     LOCKED.mkdir(exist_ok=True)
+    write_files(groups, versions, found)
+
+
+def write_files(
+    groups: Mapping[str, Mapping[str, set[Target]]],
+    versions: Mapping[str, str],
+    found: Mapping[str, list[str]],
+) -> None:
+    """Write the file of each group, with the versions and hashes of its packages."""
     for group, needed in groups.items():
         lines = [f"# Made by `make lock` from pyproject.toml and constraints.txt: {group}.\n"]
         for name in sorted(needed):

@@ -34,7 +34,13 @@ from tests.support.program import ROOT
 
 COMPOSE: Final = ROOT / "deploy" / "compose.yaml"
 _VARIABLE: Final = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
-_OURS: Final = "jobwire:latest"
+OURS: Final = ("jobwire:latest", "jobwire-full:latest")
+SECRETS: Final = {
+    "VALKEY_PASSWORD": "of-valkey",
+    "S3_SECRET_KEY": "of-the-bucket",
+    "POSTGRES_PASSWORD": "of-postgres",
+}
+"""What deploy/.env has besides the API keys."""
 _UNWRITABLE: Final = Path("/proc")
 """Home and working directory of the programs: they write to their volumes only."""
 
@@ -96,9 +102,10 @@ class ComposeStack:
         ports = choose_ports(self._folder).items()
         self._s3_ports = {flag: port for flag, port in ports if not flag.startswith("admin")}
         public = f"http://127.0.0.1:{self._s3_ports['s3.port']}"
-        variables = {"JOBWIRE_GATEWAY_KEYS": self._keys, "PUBLIC_S3_URL": public}
+        variables = {**SECRETS, "JOBWIRE_GATEWAY_KEYS": self._keys, "PUBLIC_S3_URL": public}
         self.services = read_services(variables)
         self._addresses = dict(self._choose_ports())
+        self._worker_port = free_port()
 
     def _choose_ports(self) -> Iterator[tuple[tuple[str, int], int]]:
         for name, service in self.services.items():
@@ -142,7 +149,7 @@ class ComposeStack:
             assert self._programs[name].wait(timeout_s=60) == 0, self._programs[name].output
         for name in ("api", "gateway"):
             self.start(name)
-        for name in ("api", "gateway", "jobs"):
+        for name in ("api", "gateway", "jobs", "worker"):
             self.wait_until_healthy(name)
 
     def __exit__(self, *_: object) -> None:
@@ -196,18 +203,20 @@ class ComposeStack:
         if before := self._programs.pop(name, None):
             before.close()
         service = self.services[name]
-        assert service["image"] == _OURS
+        assert service["image"] in OURS
         entry = service.get("entrypoint", [sys.executable, "-m", "jobwire"])
+        self._programs[name] = Program(
+            command=[*entry, *self._command(name)], env=self._env(name), cwd=_UNWRITABLE
+        )
+
+    def _env(self, name: str) -> dict[str, str]:
         hidden = {variable: "" for variable in os.environ if variable not in clean_env()}
         path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
         data = self._mounts(name).get("/var/lib/jobwire") or self._volume(f"{name}-own")
-        given = {**service.get("environment", {}), **self._ports_of(name)}
+        given = {**self.services[name].get("environment", {}), **self._ports_of(name)}
         env = {variable: self._here(name, str(text)) for variable, text in given.items()}
         env |= {"PATH": path, "JOBWIRE_DATA_DIR": str(data), "JOBWIRE_IMAGES_WORKERS": "1"}
-        env["HOME"] = str(_UNWRITABLE / "home")
-        self._programs[name] = Program(
-            command=[*entry, *self._command(name)], env={**hidden, **env}, cwd=_UNWRITABLE
-        )
+        return {**hidden, **env, "HOME": str(_UNWRITABLE / "home")}
 
     def _ports_of(self, name: str) -> dict[str, str]:
         """What a container would do: each program listens on a port of this machine."""
@@ -215,6 +224,8 @@ class ComposeStack:
         ports = {"JOBWIRE_IMAGES_PORT": str(self.port("gateway", 8090))}
         if variable := listens.get(name):
             ports[variable] = str(self.port(name, 8080))
+        if name == "worker":  # the image sets it
+            ports["JOBWIRE_WORKER_METRICS_PORT"] = str(self._worker_port)
         return ports
 
     # ── what a container engine does ─────────────────────────────────────────────────────────────
@@ -261,14 +272,14 @@ class ComposeStack:
             with contextlib.suppress(RedisConnectionError), self.endpoints.server() as server:
                 return bool(server.call("PING"))
             return False
-        if command[0] == "wget":
-            command = ["curl", "--silent", "--fail", "--output", "/dev/null", command[-1]]
-        elif command[0] == "python":
-            command[0] = sys.executable
-        for (service, inside), port in self._addresses.items():
-            if service == name:
-                command[-1] = command[-1].replace(f":{inside}/", f":{port}/")
-        env = {**os.environ, "NO_PROXY": "*", "no_proxy": "*"}
+        if command[0] == "jobwire":
+            env = {**os.environ, **self._env(name)}
+            command = [sys.executable, "-m", *command]
+        else:
+            assert command[0] == "wget"
+            env = {**os.environ, "NO_PROXY": "*", "no_proxy": "*"}
+            url = command[-1].replace(":9000/", f":{self.port(name, 9000)}/")
+            command = ["curl", "--silent", "--fail", "--output", "/dev/null", url]
         done = subprocess.run(command, capture_output=True, timeout=60, check=False, env=env)
         return done.returncode == 0
 
@@ -278,10 +289,11 @@ class ComposeStack:
     def endpoints(self) -> Endpoints:
         """As its users reach it."""
         given = self.services["createbuckets"]["environment"]
+        password = given["VALKEY_PASSWORD"]
         return Endpoints(
             api_url=f"http://127.0.0.1:{self.port('api', 8080)}",
             api_key=self.api_key,
-            valkey_url=f"valkey://127.0.0.1:{self.port('valkey', 6379)}",
+            valkey_url=f"valkey://:{password}@127.0.0.1:{self.port('valkey', 6379)}",
             bucket=BucketConfig(
                 endpoint=f"http://127.0.0.1:{self._s3_ports['s3.port']}",
                 bucket=given["S3_BUCKET"],

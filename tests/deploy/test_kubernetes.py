@@ -148,7 +148,7 @@ def test_x8_the_fleet_scales_by_the_route_of_the_gateway(manifests: list[Manifes
     assert scaled["scaleTargetRef"]["name"] in of_kind(manifests, "Deployment")
     assert "replicas" not in of_kind(manifests, "Deployment")["jobwire-worker"]["spec"]
     (trigger,) = scaled["triggers"]
-    url = urlsplit(trigger["metadata"]["url"])
+    url = urlsplit(str(trigger["metadata"]["url"]))
     (service,) = of_kind(manifests, "Service").keys() - {"valkey"}
     port = of_kind(manifests, "Service")[service]["spec"]["ports"][0]
     assert url.netloc == f"{service}.jobwire:{port['port']}"

@@ -11,12 +11,12 @@ IMAGES: Final = "/v1/images"
 UPLOADS: Final = "/v1/uploads"
 MAX_PAGE: Final = 200
 PUBLISHED_TYPE: Final = "image/webp"
-CONTENT_TYPES: Final = ("image/jpeg", "image/png", "image/webp")
+CONTENT_TYPES: Final = ("image/jpeg", "image/png", "image/webp", "image/avif", "image/heic")
 STATUSES: Final = ("processing", "ready", "failed")
 # `$` alone would also match before a line break at the end.
 _FILE_NAME: Final = r"^[^\x00-\x1f\x7f]*$(?!\n)"
 
-ContentType = Literal["image/jpeg", "image/png", "image/webp"]
+ContentType = Literal["image/jpeg", "image/png", "image/webp", "image/avif", "image/heic"]
 Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────
@@ -138,7 +138,9 @@ INCOMPLETE: Final = ProblemKind(
 WRONG_TYPE: Final = ProblemKind(
     "unsupported_media_type", 415, "the photo does not have the type that the token is for"
 )
-NOT_AN_IMAGE: Final = ProblemKind("not_an_image", 422, "the body is not a JPEG, PNG or WebP image")
+NOT_AN_IMAGE: Final = ProblemKind(
+    "not_an_image", 422, "the body is not a JPEG, PNG, WebP, AVIF or HEIC image"
+)
 UPLOAD_CAPACITY: Final = ProblemKind(
     "upload_capacity", 503, "uploads are not accepted now; try again later"
 )

@@ -59,7 +59,7 @@ def command() -> None:
     "--quality", default=80, show_default=True, help="Quality of the WebP file, 1 to 100."
 )
 @click.option("--max-mb", default=64, show_default=True, help="Refuse larger files.")
-@click.option("--max-megapixels", default=50.0, show_default=True, help="Refuse larger photos.")
+@click.option("--max-megapixels", default=64.0, show_default=True, help="Refuse larger photos.")
 @click.option("--workers", default=0, help="Worker processes.  [default: one per core]")
 @options.as_json
 @options.quiet

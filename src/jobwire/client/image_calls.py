@@ -20,6 +20,15 @@ _UPLOAD_S: Final = 300.0
 _POLL_S: Final = (0.1, 0.2, 0.5, 1.0)
 
 
+# Not every table of types has them.
+_BY_SUFFIX: Final = {
+    ".webp": "image/webp",
+    ".avif": "image/avif",
+    ".heic": "image/heic",
+    ".heif": "image/heic",
+}
+
+
 class ImageFailed(ClientError):
     """The image failed; `code` is that of the image wire."""
 
@@ -31,11 +40,10 @@ class ImageFailed(ClientError):
 
 def content_type_of(name: str) -> str:
     """The type of a photo by the name of its file."""
-    guessed = mimetypes.guess_type(name)[0]
-    kind = "image/webp" if name.lower().endswith(".webp") else guessed
+    kind = _BY_SUFFIX.get(Path(name).suffix.lower()) or mimetypes.guess_type(name)[0]
     if kind not in api.CONTENT_TYPES:
         raise Invalid(
-            "not a JPEG, PNG or WebP photo by its name; in Python, give its content_type",
+            "not a JPEG, PNG, WebP, AVIF or HEIC photo by its name; in Python, give its content_type",
             code="unsupported_media_type",
             status=415,
         )

@@ -5,8 +5,9 @@ The picture is whole or refused: a file that ends early is an error, never a hal
 
 import numpy as np
 
-from jobwire.handlers.photo import vips
+from jobwire.handlers.photo import heic, vips
 from jobwire.handlers.photo.errors import ErrorCode, PhotoError
+from jobwire.handlers.photo.header import PhotoHeader
 from jobwire.handlers.photo.options import PhotoOptions
 from jobwire.handlers.photo.picture import Picture, Upload
 
@@ -16,29 +17,43 @@ _SIDEWAYS = frozenset({5, 6, 7, 8})
 
 def decode(upload: Upload, options: PhotoOptions) -> Picture:
     """The pixels to publish, before anything is hidden."""
-    library = vips.images()
-    stored = library.new_from_buffer(upload.data, "", access="sequential")
-    header = upload.header
-    if (stored.width, stored.height) != (header.width, header.height):
-        # Memory was reserved for the size in the header.
-        raise PhotoError(
-            ErrorCode.DECODE_FAILED, "the photo does not match its own header; save it again"
-        )
-    has_profile = stored.get_typeof("icc-profile-data") != 0
-    image = library.thumbnail_buffer(
-        upload.data,
-        options.long_side,
-        height=options.long_side,
-        size="down",
-        # As a load option: the argument `fail_on` of this operation has no effect.
-        option_string="[fail_on=truncated]",
+    stored = _stored(upload)
+    _check_size(stored, upload.header)
+    form: dict[str, object] = {"height": options.long_side, "size": "down"}
+    if vips.has_profile(stored):
         # Without an embedded profile this conversion changes nothing and costs four times more.
-        **({"output_profile": "srgb"} if has_profile else {}),
-    )
+        form["output_profile"] = "srgb"
+    if upload.header.format == "heic":
+        image = stored.thumbnail_image(options.long_side, **form)
+    else:
+        # `fail_on` as a load option: the argument of this operation has no effect.
+        image = vips.images().thumbnail_buffer(
+            upload.data, options.long_side, option_string="[fail_on=truncated]", **form
+        )
     pixels = image.colourspace("srgb").cast("uchar").numpy()
     if pixels.ndim == 2:
         pixels = pixels[:, :, np.newaxis]
     return Picture(_without_invisible(pixels), *_upright_size(stored))
+
+
+def _stored(upload: Upload) -> vips.VipsImage:
+    """The picture as the file has it. Nothing is decoded, except of a HEIC."""
+    if upload.header.format == "heic":
+        return heic.load(upload.data)
+    return vips.images().new_from_buffer(upload.data, "", access="sequential")
+
+
+def _check_size(stored: vips.VipsImage, header: PhotoHeader) -> None:
+    """Memory was reserved for the size in the header. AVIF and HEIC are turned and cropped by
+    their library."""
+    if header.format in ("avif", "heic"):
+        fits = stored.width * stored.height <= header.pixels
+    else:
+        fits = (stored.width, stored.height) == (header.width, header.height)
+    if not fits:
+        raise PhotoError(
+            ErrorCode.DECODE_FAILED, "the photo does not match its own header; save it again"
+        )
 
 
 def _without_invisible(pixels: vips.Pixels) -> vips.Pixels:

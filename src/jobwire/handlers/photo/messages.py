@@ -40,6 +40,9 @@ class PhotoJob(msgspec.Struct, frozen=True):
 class WorkerReady(msgspec.Struct, frozen=True, tag=True):
     """The worker has loaded everything."""
 
+    content_types: tuple[str, ...]
+    """What it can decode."""
+
 
 class WorkerNotReady(msgspec.Struct, frozen=True, tag=True):
     """The worker lacks something and ends."""

@@ -33,7 +33,7 @@ class PhotoOptions:
     content_type: str = ""
     """What the file was declared as; another type is refused. Empty: any allowed type."""
     max_bytes: int = 10 * MEGABYTE
-    max_megapixels: float = 50.0
+    max_megapixels: float = 64.0
     max_side: int = 16_383
     max_scans: int = 64
     """Of a progressive JPEG: each scan costs a pass over the whole picture."""

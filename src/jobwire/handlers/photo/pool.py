@@ -52,6 +52,8 @@ class PhotoPool:
         self._idle: list[WorkerProcess] = []
         self._busy: set[WorkerProcess] = set()
         self._is_open = False
+        self.content_types: tuple[str, ...] = ()
+        """What the workers can decode, once they are started."""
 
     async def __aenter__(self) -> Self:
         """Start the workers; SetupError where a library, weights or memory are missing."""
@@ -153,7 +155,9 @@ class PhotoPool:
             await worker.kill()
 
     async def _add_worker(self) -> None:
-        await self._put_back(await self._start())
+        worker = await self._start()
+        self.content_types = worker.content_types
+        await self._put_back(worker)
 
     async def _close(self) -> None:
         self._is_open = False

@@ -93,7 +93,8 @@ class WorkerProcess:
             async with asyncio.timeout(_START_TIMEOUT_S):
                 await self._send(start)
                 match await self._receive():
-                    case WorkerReady():
+                    case WorkerReady(content_types):
+                        self.content_types = content_types
                         return
                     case WorkerNotReady(message):
                         raise SetupError(message)

@@ -6,6 +6,7 @@ Nothing is decoded here. What passes may still be damaged; then decoding fails.
 from jobwire.handlers.photo.errors import ErrorCode, PhotoError
 from jobwire.handlers.photo.header import (
     CONTENT_TYPES,
+    FORMATS,
     BadHeader,
     PhotoHeader,
     count_scans,
@@ -31,7 +32,7 @@ def validate(data: bytes, options: PhotoOptions) -> Upload:
                 f"the JPEG has more than {options.max_scans} scans; save it as a baseline JPEG"
             )
     except BadHeader as bad:
-        raise _refused(f"the file {bad}; send a JPEG, PNG or WebP photo") from bad
+        raise _refused(f"the file {bad}; send a {FORMATS} photo") from bad
     return Upload(data, header)
 
 

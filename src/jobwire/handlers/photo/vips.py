@@ -1,4 +1,4 @@
-"""libvips, set up for untrusted files: three loaders, one thread, no cache.
+"""libvips, set up for untrusted files: four loaders, one thread, no cache.
 
 Loaded by `decode` and `encode`, in worker processes only: a process that has used libvips must
 never fork.
@@ -15,7 +15,11 @@ import numpy as np
 from jobwire.handlers.photo.errors import SetupError
 from jobwire.handlers.photo.picture import Pixels
 
-_LOADERS: Final = ("VipsForeignLoadJpeg", "VipsForeignLoadPng", "VipsForeignLoadWebp")
+_LOADERS: Final = (
+    *("VipsForeignLoadJpeg", "VipsForeignLoadPng", "VipsForeignLoadWebp"),
+    "VipsForeignLoadHeif",  # of AVIF
+)
+_PROFILE: Final = "icc-profile-data"
 
 
 class VipsImage(Protocol):
@@ -31,6 +35,8 @@ class VipsImage(Protocol):
     def cast(self, format: str) -> "VipsImage": ...  # noqa: A002 - the library's name
     def resize(self, scale: float, *, kernel: str) -> "VipsImage": ...
     def copy(self, *, interpretation: str) -> "VipsImage": ...
+    def set_type(self, kind: object, name: str, value: object) -> None: ...
+    def thumbnail_image(self, width: int, **options: object) -> "VipsImage": ...
     def numpy(self) -> Pixels: ...
     def webpsave_buffer(self, **options: object) -> bytes: ...
 
@@ -70,9 +76,17 @@ def images() -> VipsImages:
     return cast(VipsImages, library.Image)
 
 
-def from_pixels(pixels: Pixels) -> VipsImage:
-    """An image of the library with these pixels."""
+def from_pixels(pixels: Pixels, profile: bytes = b"") -> VipsImage:
+    """An image of the library with these pixels, and with a colour profile."""
     height, width, bands = pixels.shape
     whole = np.ascontiguousarray(pixels)
     image = images().new_from_memory(whole, width, height, bands, "uchar")
-    return image.copy(interpretation="srgb")
+    image = image.copy(interpretation="srgb" if bands > 2 else "b-w")
+    if profile:
+        image.set_type(import_module("pyvips").GValue.blob_type, _PROFILE, profile)
+    return image
+
+
+def has_profile(image: VipsImage) -> bool:
+    """Whether the image has a colour profile of its own."""
+    return image.get_typeof(_PROFILE) != 0

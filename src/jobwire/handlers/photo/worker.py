@@ -32,6 +32,7 @@ from jobwire.handlers.photo.messages import (
 )
 from jobwire.handlers.photo.options import MEGABYTE
 from jobwire.handlers.photo.pipeline import process
+from jobwire.handlers.photo.probe import decodable
 
 _LARGEST_FILE: Final = 64 * MEGABYTE
 _OOM_SCORE: Final = "500"
@@ -47,6 +48,7 @@ def main() -> None:
         _limit(start)
         try:
             vips.images()
+            content_types = decodable()
             detectors = {name: load(name, start.sensitivity) for name in start.detect}
         except SetupError as missing:
             line.sendall(messages.to_line(WorkerNotReady(missing.message)))
@@ -55,7 +57,7 @@ def main() -> None:
             message = f"a photo worker cannot start: {type(error).__name__}: {error}"
             line.sendall(messages.to_line(WorkerNotReady(message)))
             return
-        line.sendall(messages.to_line(WorkerReady()))
+        line.sendall(messages.to_line(WorkerReady(content_types)))
         decode_job = msgspec.json.Decoder(PhotoJob).decode
         for text in lines:
             _limit_cpu(start.cpu_limit_s)

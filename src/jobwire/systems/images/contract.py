@@ -324,8 +324,8 @@ def _checked_time(text: str) -> str:
 
 # ── values ───────────────────────────────────────────────────────────────────────────────────────
 
-CONTENT_TYPES: Final = ("image/jpeg", "image/png", "image/webp")
-"""What may be uploaded."""
+CONTENT_TYPES: Final = ("image/jpeg", "image/png", "image/webp", "image/avif", "image/heic")
+"""What may be uploaded; HEIC where its decoder is installed."""
 PUBLISHED_TYPE: Final = "image/webp"
 ORIGINAL_SIZE: Final = "jobwire-original-size"
 """Metadata of the published object: the size of the upload in bytes."""

@@ -6,6 +6,7 @@ to check with them.
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from importlib.util import find_spec
 from typing import Final
 
 from jobwire.doctor import Finding
@@ -35,7 +36,7 @@ async def examine(loaded: Loaded) -> AsyncIterator[Finding]:
         )
         return
     yield await _database(settings)
-    for finding in (*_detection(settings), *_keys(settings), *_spool(settings)):
+    for finding in (_formats(), *_detection(settings), *_keys(settings), *_spool(settings)):
         yield finding
     if (known := known_valkey(loaded)) is not None:
         async for finding in _results(settings, known.config):
@@ -71,6 +72,18 @@ async def _database(settings: Settings) -> Finding:
     finally:
         await engine.dispose()
     return Finding("image records", "ok", f"{url.get_backend_name()} answers")
+
+
+def _formats() -> Finding:
+    if find_spec("pi_heif") is None:
+        return Finding(
+            "image formats",
+            "note",
+            "pi-heif is not installed",
+            "HEIC photos, as iPhones make them, are refused with 415",
+            "pip install 'jobwire[heic]'",
+        )
+    return Finding("image formats", "ok", "HEIC photos are read")
 
 
 def _detection(settings: Settings) -> Iterator[Finding]:

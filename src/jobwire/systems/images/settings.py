@@ -18,6 +18,7 @@ from jobwire.systems.images.contract import (
 )
 
 NO_DETECTION: Final = "none"
+_MAX_UPLOAD_MB: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class ImagesSettings:
     several tenants, else no limit. One of several tenants may use half of `max_in_work` and
     `spool_mb`."""
     max_upload_mb: int = 10
-    """Largest upload, in MB of 1,048,576 bytes."""
+    """Largest upload, in MB of 1,048,576 bytes; at most 50."""
     token_life: timedelta = timedelta(minutes=15)
     """How long an upload token is valid."""
     token_private_key: str = field(default="", repr=False, metadata={"may_be_file": True})
@@ -72,7 +73,7 @@ class ImagesSettings:
     """Width and height of a published image are at most this."""
     quality: int = 80
     """Quality of the WebP file, 1 to 100."""
-    max_megapixels: float = 50.0
+    max_megapixels: float = 64.0
     """Largest photo."""
     workers: int = 0
     """Processes that work on photos; 0: one per core."""
@@ -91,6 +92,8 @@ class ImagesSettings:
         for name in ("spool_mb", "max_in_work", "max_upload_mb", "long_side", "pixel_budget_mb"):
             if getattr(self, name) < 1:
                 yield name, "must be at least 1"
+        if self.max_upload_mb > _MAX_UPLOAD_MB:
+            yield "max_upload_mb", f"must be at most {_MAX_UPLOAD_MB}"
         if self.tenant_max_open < 0:
             yield "tenant_max_open", "must not be negative"
         if self.spool_mb < self.max_upload_mb:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from jobwire.handlers.photo import (
 )
 from jobwire.handlers.photo.header import CONTENT_TYPES, sniff
 from jobwire.handlers.photo.results import Photo
+from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
 from jobwire.settings import Settings, SettingsError
 from jobwire.systems.images.http.uploads import upload_route
@@ -58,6 +59,16 @@ class PhotoWorkers:
                     self.fault = error.message
                     raise
                 self._started, self.fault = True, ""
+
+    async def content_types(self) -> Collection[str]:
+        """What the processes can decode; starts them."""
+        try:
+            await self.start()
+        except SetupError as error:
+            raise BackendUnavailable(
+                "photos cannot be processed now; try again later", detail=error.message
+            ) from error
+        return self._pool.content_types
 
     async def close(self) -> None:
         """Stop the processes."""
@@ -147,6 +158,7 @@ async def image_uploads(context: GatewayContext, *, eager: bool = False) -> Asyn
             spool,
             verifier,
             sniff=_content_type,
+            decodable=photos.content_types,
             limits=UploadLimits(
                 max_images=images.max_in_work, max_spool_bytes=images.spool_mb * _MEGABYTE
             ),

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -24,8 +24,10 @@ from jobwire.systems.images.tokens import BadToken, RefusedToken, TokenVerifier,
 from jobwire.valkey import ServerError, ValkeyError
 
 _log: Final = logging.getLogger("jobwire.images")
-_MAGIC_BYTES: Final = 12
+_MAGIC_BYTES: Final = 40
 """So many bytes tell the type of an image."""
+_CERTAIN: Final = frozenset({"image/jpeg", "image/png", "image/webp"})
+"""What every photo worker decodes."""
 _OUT_OF_MEMORY: Final = "OOM"
 
 T = TypeVar("T")
@@ -57,7 +59,9 @@ TOO_SLOW: Final = UploadFault("request_timeout", 408, "the upload took too long;
 WRONG_TYPE: Final = UploadFault(
     "unsupported_media_type", 415, "the photo does not have the type that the token is for"
 )
-NOT_AN_IMAGE: Final = UploadFault("not_an_image", 422, "the body is not a JPEG, PNG or WebP image")
+NOT_AN_IMAGE: Final = UploadFault(
+    "not_an_image", 422, "the body is not a JPEG, PNG, WebP, AVIF or HEIC image"
+)
 
 
 class UploadRefused(RefusedError):
@@ -111,14 +115,17 @@ class UploadIntake:
         *,
         sniff: Sniff,
         limits: UploadLimits,
+        decodable: Callable[[], Awaitable[Collection[str]]],
         unavailable: Callable[[], str | None],
         accepted: Callable[[SpooledUpload], None],
     ) -> None:
-        """`unavailable` says why nothing is accepted now; `accepted` gets each accepted upload."""
+        """`decodable` are the content types that the photo workers read, `unavailable` says why
+        nothing is accepted now; `accepted` gets each accepted upload."""
         self._status = status
         self._spool = spool
         self._verifier = verifier
         self._sniff = sniff
+        self._decodable = decodable
         self._limits = limits
         self._unavailable = unavailable
         self._accepted = accepted
@@ -177,6 +184,11 @@ class UploadIntake:
             ):
                 raise UploadBusy("too many images of your tenant are being processed; try later")
         return length
+
+    async def check_decodable(self, content_type: str) -> None:
+        """Refuse a type that the photo workers cannot read (I-43)."""
+        if content_type not in _CERTAIN and content_type not in await self._decodable():
+            raise UploadRefused(WRONG_TYPE, f"{content_type} is not read here; send a JPEG photo")
 
     # ── the body ─────────────────────────────────────────────────────────────────────────────────
 

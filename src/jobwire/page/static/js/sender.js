@@ -5,7 +5,7 @@ import { bytes, megabytes } from "./format.js";
 import { update } from "./store.js";
 
 const RECORD_MS = 150;
-const FORMATS = "JPEG, PNG or WebP";
+const FORMATS = "JPEG, PNG, WebP, AVIF or HEIC";
 
 // Announce a photo, send it, and follow it to its end. A Problem with `words` if it is not published.
 export async function send(upload) {
@@ -45,7 +45,7 @@ async function typeOf({ file, size, maxSize }) {
   if (maxSize && size > maxSize) throw new Problem(413, { code: "too_large" });
   let start;
   try {
-    start = new Uint8Array(await file.slice(0, 16).arrayBuffer());
+    start = new Uint8Array(await file.slice(0, 40).arrayBuffer());
   } catch {
     throw new Problem(422, { code: "unreadable" });
   }
@@ -53,7 +53,10 @@ async function typeOf({ file, size, maxSize }) {
   if (text.startsWith("\xff\xd8\xff")) return "image/jpeg";
   if (text.startsWith("\x89PNG")) return "image/png";
   if (text.startsWith("RIFF") && text.slice(8, 12) === "WEBP") return "image/webp";
-  throw new Problem(422, { code: /^.{4}ftyp(hei|mif|avif)/s.test(text) ? "heic" : "not_an_image" });
+  const brands = text.slice(4, 8) === "ftyp" ? text.slice(8, text.charCodeAt(3)) : "";
+  if (/avi[fs]/.test(brands)) return "image/avif";
+  if (/he[iv][cxms]/.test(brands)) return "image/heic";
+  throw new Problem(422, { code: "not_an_image" });
 }
 
 // A name without control characters, as long as the API takes it.
@@ -136,9 +139,9 @@ function words({ status, code, document, message }, { size, maxSize }) {
   const own = {
     empty: "The file is empty.",
     unreadable: "The file could not be read. Choose it again.",
-    heic: `HEIC and AVIF are not taken. Save it as ${FORMATS}, and send that.`,
     not_an_image: `This is not a photo: its content is not ${FORMATS}.`,
-    unsupported_media_type: `Its content is not of the type that was announced. Send it as ${FORMATS}.`,
+    unsupported_media_type:
+      "Its content is not of the type that was announced, or photos of this type are not read here. Send it as JPEG.",
     too_large: `It has ${bytes(size)}; a photo may have ${maxSize ? megabytes(maxSize) : "less"}. Send a smaller one.`,
     upload_capacity: "Too many photos are being processed now. Send it again in a minute.",
     rate_limited: "Too many requests with this key. Send it again in a minute.",

@@ -35,6 +35,7 @@ class UploadRoutes:
         given = request.headers.get(b"content-length")
         content_type = request.headers.get(b"content-type", b"").decode("latin-1")
         length = self._intake.check(grant, content_type, None if given is None else int(given))
+        await self._intake.check_decodable(grant.content_type)
         await self._intake.receive(grant, length, request.chunks())
         return _ACCEPTED
 

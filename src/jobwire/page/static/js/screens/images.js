@@ -168,12 +168,12 @@ class Images {
         }}
         @drop=${(event) => this.take(event.dataTransfer.files)}>
       ${icon("upload")}
-      <div class="grow"><b class="bold wide">Drop a photo here, or </b><label class="choose"><input type="file" accept="image/jpeg,image/png,image/webp" multiple
+      <div class="grow"><b class="bold wide">Drop a photo here, or </b><label class="choose"><input type="file" accept="image/jpeg,image/png,image/webp,image/avif" multiple
           @change=${(event) => {
             this.take(event.target.files);
             event.target.value = "";
           }} /><span class="link bold"><span class="wide">choose one</span><span class="phone">Choose a photo</span></span></label>
-        <p class="muted small">JPEG, PNG or WebP${most}. ${off ? nothing : "Faces are hidden and metadata is removed before it is stored."}</p></div></div>
+        <p class="muted small">JPEG, PNG, WebP, AVIF or HEIC${most}. ${off ? nothing : "Faces are hidden and metadata is removed before it is stored."}</p></div></div>
       ${off ? html`<div class="notice gap">${icon("warn")}<div>${off.note}. <span class="soft">${off.what_to_do ?? ""}</span></div></div>` : nothing}`;
   }
 

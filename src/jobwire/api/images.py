@@ -10,6 +10,7 @@ from jobwire.api.problems import TIMED_OUT, TOO_LARGE, UNAVAILABLE, ProblemKind
 IMAGES: Final = "/v1/images"
 UPLOADS: Final = "/v1/uploads"
 MAX_PAGE: Final = 200
+MAX_AREAS: Final = 16
 PUBLISHED_TYPE: Final = "image/webp"
 CONTENT_TYPES: Final = ("image/jpeg", "image/png", "image/webp", "image/avif", "image/heic")
 STATUSES: Final = ("processing", "ready", "failed")
@@ -22,12 +23,31 @@ Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────
 
 
+class AreaToHide(Struct, frozen=True, forbid_unknown_fields=True):
+    """A rectangle, in parts of the upright picture's width and height."""
+
+    left: Annotated[float, Meta(ge=0, lt=1)]
+    top: Annotated[float, Meta(ge=0, lt=1)]
+    width: Annotated[float, Meta(gt=0, le=1)]
+    height: Annotated[float, Meta(gt=0, le=1)]
+
+
+class AreasToHide(Struct, frozen=True, forbid_unknown_fields=True):
+    """Areas that a person has drawn on a held photo; they replace earlier ones."""
+
+    areas: Annotated[list[AreaToHide], Meta(max_length=MAX_AREAS)]
+
+
 class NewImage(Struct, frozen=True, forbid_unknown_fields=True):
     """An upload that is announced."""
 
     content_type: ContentType
     size: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="in bytes")] = None
     filename: Annotated[str, Meta(max_length=255, pattern=_FILE_NAME)] = ""
+    areas: Annotated[
+        list[AreaToHide],
+        Meta(max_length=MAX_AREAS, description="hidden besides what is detected"),
+    ] = []
 
 
 class ImageFilter(Struct, frozen=True):
@@ -85,6 +105,7 @@ class Image(Struct, frozen=True, kw_only=True):
     error: ImageFailure | None = None
     stage: Annotated[str | None, Meta(description="while it is processed, if it is known")] = None
     progress: Annotated[int | None, Meta(description="of that stage, in percent")] = None
+    held: Annotated[bool, Meta(description="whether it waits for a reviewer")] = False
 
 
 class ImagePage(Struct, frozen=True, kw_only=True):
@@ -117,6 +138,7 @@ IMAGE_NOT_FOUND: Final = ProblemKind("image_not_found", 404, "there is no such i
 IMAGE_NOT_READY: Final = ProblemKind(
     "image_not_ready", 409, "the image is not ready: it is being processed, or it failed"
 )
+IMAGE_NOT_HELD: Final = ProblemKind("image_not_held", 409, "the image does not wait for a reviewer")
 BAD_CURSOR: Final = ProblemKind(
     "bad_cursor", 400, "the cursor is not one of this list; begin without one"
 )
@@ -168,6 +190,7 @@ _IMAGE: Final = {
     "error": None,
     "stage": None,
     "progress": None,
+    "held": False,
 }
 ANNOUNCE: Final = Operation(
     "POST",
@@ -231,6 +254,44 @@ DELETE: Final = Operation[None](
     tag="images",
     status=204,
     problems=(IMAGE_NOT_FOUND, UNAVAILABLE),
+)
+HELD_PICTURE: Final = Operation[None](
+    "GET",
+    IMAGES + "/{image_id}/held",
+    "admin",
+    "The photo that waits for a reviewer, as it would be published",
+    tag="images",
+    media_type=PUBLISHED_TYPE,
+    problems=(IMAGE_NOT_FOUND, IMAGE_NOT_HELD, UNAVAILABLE),
+)
+APPROVE: Final = Operation[None](
+    "POST",
+    IMAGES + "/{image_id}/approve",
+    "admin",
+    "Publish a photo that waits for a reviewer",
+    tag="images",
+    status=204,
+    problems=(IMAGE_NOT_FOUND, IMAGE_NOT_HELD, UNAVAILABLE),
+)
+REJECT: Final = Operation[None](
+    "POST",
+    IMAGES + "/{image_id}/reject",
+    "admin",
+    "Reject a photo that waits for a reviewer: it fails as CANCELED, and is deleted",
+    tag="images",
+    status=204,
+    problems=(IMAGE_NOT_FOUND, IMAGE_NOT_HELD, UNAVAILABLE),
+)
+AREAS: Final = Operation[None](
+    "PUT",
+    IMAGES + "/{image_id}/areas",
+    "admin",
+    "Hide areas of a photo that waits for a reviewer; it goes on waiting",
+    tag="images",
+    body=AreasToHide,
+    body_example={"areas": [{"left": 0.25, "top": 0.1, "width": 0.2, "height": 0.3}]},
+    status=204,
+    problems=(IMAGE_NOT_FOUND, IMAGE_NOT_HELD, UNAVAILABLE),
 )
 EVENTS: Final = Operation(
     "GET",

@@ -181,6 +181,32 @@ def delete(image_ids: tuple[str, ...]) -> int:
     return with_client(lambda client: each(image_ids, client.images.delete))
 
 
+@command.command("approve")
+@click.argument("image_ids", metavar="IMAGE_ID…", nargs=-1, required=True)
+@options.data_dir
+def approve(image_ids: tuple[str, ...]) -> int:
+    """Publish photos that wait for a reviewer; needs the scope `admin`.
+
+    \b
+    Examples:
+      jobwire images approve 0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10
+    """
+    return with_client(lambda client: each(image_ids, client.images.approve))
+
+
+@command.command("reject")
+@click.argument("image_ids", metavar="IMAGE_ID…", nargs=-1, required=True)
+@options.data_dir
+def reject(image_ids: tuple[str, ...]) -> int:
+    """Reject photos that wait for a reviewer: they are deleted; needs the scope `admin`.
+
+    \b
+    Examples:
+      jobwire images reject 0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10
+    """
+    return with_client(lambda client: each(image_ids, client.images.reject))
+
+
 def _image_row(image: "Image") -> tuple[str, ...]:
     size = f"{image.width} × {image.height}" if image.width else ""
     return image.status, sanitize.line(image.image_id), sanitize.line(image.filename), size

@@ -1,6 +1,6 @@
 """`client.images`: photos uploaded, followed and read."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING
 
 from jobwire.api import images
@@ -46,6 +46,18 @@ class AsyncImages:
     async def delete(self, image_id: str) -> None:
         """Delete the image in all its versions; one that is being processed is canceled."""
         await self._client.call(images.DELETE, image_id)
+
+    async def approve(self, image_id: str) -> None:
+        """Publish a photo that waits for a reviewer; needs the scope `admin`."""
+        await self._client.call(images.APPROVE, image_id)
+
+    async def reject(self, image_id: str) -> None:
+        """Reject a photo that waits for a reviewer; needs the scope `admin`."""
+        await self._client.call(images.REJECT, image_id)
+
+    async def hide(self, image_id: str, areas: Sequence[images.AreaToHide]) -> None:
+        """Hide areas of a photo that waits for a reviewer; needs the scope `admin`."""
+        await self._client.call(images.AREAS, image_id, body={"areas": list(areas)})
 
     def events(self, image_id: str) -> AsyncGenerator[ImageProgress]:
         """Yield the states of an image until it is ready or has failed, over any number of lost

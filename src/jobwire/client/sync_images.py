@@ -1,7 +1,7 @@
 # Written from aio_images.py by tools/sync_client.py; change that file instead.
 """`client.images`: photos uploaded, followed and read."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from jobwire.api import images
@@ -47,6 +47,18 @@ class Images:
     def delete(self, image_id: str) -> None:
         """Delete the image in all its versions; one that is being processed is canceled."""
         self._client.call(images.DELETE, image_id)
+
+    def approve(self, image_id: str) -> None:
+        """Publish a photo that waits for a reviewer; needs the scope `admin`."""
+        self._client.call(images.APPROVE, image_id)
+
+    def reject(self, image_id: str) -> None:
+        """Reject a photo that waits for a reviewer; needs the scope `admin`."""
+        self._client.call(images.REJECT, image_id)
+
+    def hide(self, image_id: str, areas: Sequence[images.AreaToHide]) -> None:
+        """Hide areas of a photo that waits for a reviewer; needs the scope `admin`."""
+        self._client.call(images.AREAS, image_id, body={"areas": list(areas)})
 
     def events(self, image_id: str) -> Generator[ImageProgress]:
         """Yield the states of an image until it is ready or has failed, over any number of lost

@@ -270,8 +270,8 @@ class PatientPhotos(Photos):
         raise AssertionError
 
 
-def entries_of(plain: Plain, image_id: str) -> list[str]:
-    found = cast("list[tuple[str, dict[str, str]]]", plain.xrange(KEYS.result))
+def entries_of(plain: Plain, image_id: str, keys: ImageKeys = KEYS) -> list[str]:
+    found = cast("list[tuple[str, dict[str, str]]]", plain.xrange(keys.result))
     return [f.get("error_code", f["status"]) for _, f in found if f["image_id"] == image_id]
 
 

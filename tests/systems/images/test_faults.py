@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -51,6 +51,7 @@ class Photos:
     def __init__(self, die_at: str = "") -> None:
         self._die_at = die_at
         self.runs = 0
+        self.areas: Sequence[Sequence[float]] = ()
 
     async def process(
         self,
@@ -59,9 +60,11 @@ class Photos:
         *,
         content_type: str,
         max_bytes: int,
+        areas: Sequence[Sequence[float]] = (),
         on_step: Callable[[str], None],
     ) -> FakePhoto:
         self.runs += 1
+        self.areas = areas
         _check_original(source)
         assert (content_type, max_bytes) == ("image/jpeg", 1000)
         for step in ("validate", "decode", "detect", "hide", "encode"):

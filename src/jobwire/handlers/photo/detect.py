@@ -1,21 +1,34 @@
 """Step 3, detect: every detector looks at the pixels that will be published."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from jobwire.handlers.photo.detectors import Detector
-from jobwire.handlers.photo.options import PhotoOptions
+from jobwire.handlers.photo.options import DrawnArea, PhotoOptions
 from jobwire.handlers.photo.picture import Picture, Pixels, on_grey
 from jobwire.handlers.photo.results import Area
+
+DRAWN = "drawn"
+"""The label of an area that a person has drawn."""
 
 
 def detect(picture: Picture, options: PhotoOptions, detectors: Mapping[str, Detector]) -> Picture:
     """The same picture with the areas to hide."""
-    areas: list[Area] = []
+    areas = [_drawn(area, picture) for area in options.areas]
     for view in _views(picture.pixels):
         for name in options.detect:
             areas += detectors[name].find(view)
     return replace(picture, areas=tuple(areas))
+
+
+def _drawn(area: DrawnArea, picture: Picture) -> Area:
+    """At least one pixel inside of the picture."""
+    left = min(int(area.left * picture.width), picture.width - 1)
+    top = min(int(area.top * picture.height), picture.height - 1)
+    right = min(picture.width, math.ceil((area.left + area.width) * picture.width))
+    bottom = min(picture.height, math.ceil((area.top + area.height) * picture.height))
+    return Area(left, top, max(1, right - left), max(1, bottom - top), DRAWN)
 
 
 def _views(pixels: Pixels) -> list[Pixels]:

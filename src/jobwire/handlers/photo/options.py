@@ -14,6 +14,16 @@ Fill = Literal["surroundings", "grey"]
 Sensitivity = Literal["balanced", "strict"]
 
 
+@dataclass(frozen=True, slots=True)
+class DrawnArea:
+    """An area that a person has drawn, in parts of the upright picture's width and height."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhotoOptions:
     """Bounds of the input and form of the output; sent to the worker with each photo."""
@@ -22,6 +32,8 @@ class PhotoOptions:
     """Detectors by name, or as `package.module:factory`. Empty: nothing is hidden."""
     sensitivity: Sensitivity = "balanced"
     """How hard the detector `faces` looks; `strict` finds more, for several times the CPU."""
+    areas: tuple[DrawnArea, ...] = ()
+    """Hidden besides what is detected."""
     fill: Fill = "surroundings"
     """What a hidden area is filled with."""
     long_side: int = 1920

@@ -66,6 +66,14 @@ class ImageKeys:
         """STRING: the image was deleted while it may be being processed; see `CancelState`."""
         return f"{self.prefix}image:canceled:{image_id}"
 
+    def review(self, image_id: str) -> str:
+        """HASH: a photo that a person must approve; see `ReviewField`."""
+        return f"{self.prefix}image:review:{image_id}"
+
+    def held_picture(self, image_id: str) -> str:
+        """STRING: the held photo in Base64, for a moment after a reviewer asked for it."""
+        return f"{self.review(image_id)}:picture"
+
 
 def permanent(prefix: str = "") -> tuple[str, ...]:
     """Patterns (as in SCAN) of the keys that have no lifetime; every other key has one."""
@@ -83,6 +91,29 @@ RESULT_TRIM: Final = 1000
 """*Source.* About so many acknowledged results are kept."""
 RESULT_LIMIT: Final = 100_000
 """Results that are kept at most, acknowledged or not."""
+
+
+HELD_PICTURE_TTL_S: Final = 30
+
+
+class ReviewField(StrEnum):
+    """The fields of the key `review`."""
+
+    HELD = "held"
+    """Written by the upload gateway: the photo waits for a decision."""
+    DECISION = "decision"
+    """Written by the API, like the following ones: a `ReviewDecision`."""
+    AREAS = "areas"
+    """JSON: areas drawn by a person, to be hidden before the photo is looked at again."""
+    WANTED = "wanted"
+    """A reviewer asks for the picture."""
+
+
+class ReviewDecision(StrEnum):
+    """What a reviewer decided."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
 
 
 class CancelState(StrEnum):

@@ -9,13 +9,17 @@ stages do not fall back, and the result is published once. If Valkey or the buck
 tasks wait and go on; `unavailable` then says why new uploads are refused."""
 
 import asyncio
+import base64
 import contextlib
 import logging
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from jobwire.job import retry
 from jobwire.job.errors import JobwireError
@@ -32,13 +36,14 @@ from jobwire.systems.images.contract import (
     ImageResult,
     ProcessedImage,
     ResultStatus,
+    ReviewDecision,
     Stage,
     failed_now,
     format_time,
     now_utc,
     parse_time,
 )
-from jobwire.systems.images.spool import Spool, SpooledUpload, stored_result
+from jobwire.systems.images.spool import Spool, SpooledUpload, is_held, stored_result
 from jobwire.systems.images.stages import ImageDeleted, StageWriter
 from jobwire.systems.images.status import ImageStatus
 from jobwire.valkey import Connection, ValkeyError
@@ -51,6 +56,9 @@ _MAX_RESTARTS: Final = 3
 _PING_S: Final = 5.0
 _PING_WHILE_AWAY_S: Final = 0.5
 _SWEEP_S: Final = 5.0
+_REVIEW_S: Final = 1.0
+"""Between two looks at the decision on a held photo."""
+_AREAS: Final = list[list[float]]
 
 _STAGES: Final = {
     "validate": Stage.VALIDATING,
@@ -100,6 +108,7 @@ class PhotoPipeline(Protocol):
         *,
         content_type: str,
         max_bytes: int,
+        areas: Sequence[Sequence[float]],
         on_step: Callable[[str], None],
     ) -> PublishedPhoto: ...
 
@@ -118,9 +127,11 @@ class Processing:
         stores: int = 4,
         drain_s: float = 5.0,
         life_s: float = 86_400.0,
+        review_life_s: float | None = None,
     ) -> None:
         """`stores` photos are written to the bucket at a time; an upload that has not ended after
-        `life_s` fails as EXPIRED."""
+        `life_s` fails as EXPIRED. With `review_life_s` a photo in which nothing was found is held
+        for a reviewer, for that long at most (I-38)."""
         self._connection = connection
         self._status = status
         self._spool = spool
@@ -129,6 +140,8 @@ class Processing:
         self._storing = asyncio.Semaphore(stores)
         self._drain_s = drain_s
         self._life_s = life_s
+        self._review_life_s = review_life_s
+        self._holding: set[asyncio.Task[Any]] = set()
         self._bucket_fault = ""
         self._stopping = False
         self._drain_by_s = 0.0
@@ -176,6 +189,8 @@ class Processing:
                 yield
             finally:
                 self.stop()
+                for task in self._holding:
+                    task.cancel()  # it is not waited for
                 left_s = self._drain_by_s - time.monotonic()
                 if self._tasks and left_s > 0:
                     await asyncio.wait(self._tasks, timeout=left_s)
@@ -206,12 +221,14 @@ class Processing:
                 result = stored_result(entry)
                 if result is None:
                     result = await self._make(entry, last_try=tries >= _STORE_TRIES)
+                    entry = self._spool.get(entry.image_id) or entry
                     entry = await asyncio.to_thread(self._spool.finish, entry, result)
-                if _is_withdrawn(result, ImageErrorCode.CANCELED):
-                    await self._unpublish(entry)  # nobody waits for the result
                 entry, result = await self._publish(entry, result)
-                if _is_withdrawn(result, ImageErrorCode.EXPIRED):
+                if _is_withdrawn(result):
                     await self._unpublish(entry)
+                if entry.held_at:
+                    with contextlib.suppress(ValkeyError):  # its keys expire
+                        await self._status.end_review(entry.image_id)
                 self._spool.remove(entry)
                 self._stages.pop(entry.image_id, None)
                 break
@@ -220,6 +237,7 @@ class Processing:
                     "image failed unexpectedly image_id=%(image_id)s; will retry",
                     {"image_id": entry.image_id},
                 )
+            entry = self._spool.get(entry.image_id) or entry
             tries += 1
             await asyncio.sleep(_pause_s(tries))
         code = result.error_code if isinstance(result, FailedImage) else ""
@@ -243,6 +261,9 @@ class Processing:
                 self._writers[image_id] = stages
                 async with life:
                     photo = await stages.unless_deleted(self._process(entry, stages))
+                if self._must_hold(entry, photo):
+                    entry, photo = await stages.unless_deleted(self._reviewed(entry, photo, stages))
+                stages.write(Stage.ENCODING)
                 stages.write(Stage.UPLOADING)
                 etag = await self._store(entry, published_metadata(entry.size, photo), stages)
         except ImageDeleted:
@@ -271,13 +292,20 @@ class Processing:
         )
 
     async def _process(self, entry: SpooledUpload, stages: StageWriter) -> PublishedPhoto:
+        def on_step(step: str) -> None:
+            stage = _STAGES[step]
+            # A photo that is held stays in the stage `processing`.
+            if stage is not Stage.ENCODING or self._review_life_s is None:
+                stages.write(stage)
+
         try:
             return await self._photos.process(
                 self._spool.source(entry),
                 self._spool.target(entry),
                 content_type=entry.content_type,
                 max_bytes=entry.max_size,
-                on_step=lambda step: stages.write(_STAGES[step]),
+                areas=entry.areas,
+                on_step=on_step,
             )
         except JobwireError as error:
             if error.retryable:
@@ -292,9 +320,57 @@ class Processing:
             ) from error
 
     def _left_s(self, entry: SpooledUpload) -> float:
-        """How long the upload may still take."""
-        age = now_utc() - parse_time(entry.accepted_at)
-        return self._life_s - age.total_seconds()
+        """How long the upload may still take, or wait for a reviewer."""
+        life_s = self._life_s
+        if is_held(entry) and self._review_life_s is not None:
+            life_s = self._review_life_s
+        since = entry.approved_at or entry.held_at or entry.accepted_at
+        return life_s - (now_utc() - parse_time(since)).total_seconds()
+
+    def _must_hold(self, entry: SpooledUpload, photo: PublishedPhoto) -> bool:
+        if self._review_life_s is None or entry.approved_at:
+            return False
+        return entry.held_at != "" or not photo.hidden
+
+    async def _reviewed(
+        self, entry: SpooledUpload, photo: PublishedPhoto, stages: StageWriter
+    ) -> tuple[SpooledUpload, PublishedPhoto]:
+        """Hold the photo until a reviewer approves it (I-38). It stays in the spool; each change is
+        stored before it is acted on, so a crash repeats at most the work."""
+        holding = asyncio.current_task()
+        assert holding is not None
+        self._holding.add(holding)
+        try:
+            if not entry.held_at:
+                entry = replace(entry, held_at=format_time(now_utc()))
+                await asyncio.to_thread(self._spool.update, entry)
+                _log.info("photo held for review: image=%s", entry.image_id)
+            while True:
+                if self._left_s(entry) <= 0:
+                    raise _Failure(_expired(entry))
+                decision = areas = ""
+                with contextlib.suppress(ValkeyError):
+                    decision, areas, wanted = await self._status.hold(entry.image_id)
+                    if wanted:
+                        await self._show(entry)
+                drawn = msgspec.json.decode(areas, type=_AREAS) if areas else entry.areas
+                if drawn != entry.areas:
+                    entry = replace(entry, areas=drawn)
+                    await asyncio.to_thread(self._spool.update, entry)
+                    photo = await self._process(entry, stages)
+                if decision == ReviewDecision.REJECT:
+                    raise _Failure(failed_now(entry.image_id, ImageErrorCode.CANCELED, _REJECTED))
+                if decision == ReviewDecision.APPROVE:
+                    entry = replace(entry, approved_at=format_time(now_utc()))
+                    await asyncio.to_thread(self._spool.update, entry)
+                    return entry, photo
+                await asyncio.sleep(_REVIEW_S)
+        finally:
+            self._holding.discard(holding)
+
+    async def _show(self, entry: SpooledUpload) -> None:
+        picture = await asyncio.to_thread(self._spool.target(entry).read_bytes)
+        await self._status.show_held(entry.image_id, base64.b64encode(picture).decode())
 
     async def _store(
         self, entry: SpooledUpload, metadata: Mapping[str, str], stages: StageWriter
@@ -355,7 +431,6 @@ class Processing:
             # Deleted after the photo was stored: nothing of it stays in the bucket.
             result = failed_now(entry.image_id, ImageErrorCode.CANCELED, _DELETED)
             entry = await asyncio.to_thread(self._spool.finish, entry, result)
-            await self._unpublish(entry)
 
     async def _unpublish(self, entry: SpooledUpload) -> None:
         """Delete what was stored of an image that is deleted or has expired, in all versions."""
@@ -436,6 +511,7 @@ class _Failure(Exception):
 
 _NOT_STORED: Final = "the photo could not be stored; upload it again later"
 _DELETED: Final = "the image was deleted"
+_REJECTED: Final = "a reviewer has rejected the photo"
 _EXPIRED: Final = "the photo could not be published in time; upload it again"
 
 
@@ -443,9 +519,10 @@ def _expired(entry: SpooledUpload) -> FailedImage:
     return failed_now(entry.image_id, ImageErrorCode.EXPIRED, _EXPIRED)
 
 
-def _is_withdrawn(result: ImageResult, code: ImageErrorCode) -> bool:
-    """Whether an image has ended in this way, by which nothing of it may stay in the bucket."""
-    return isinstance(result, FailedImage) and result.error_code == code
+def _is_withdrawn(result: ImageResult) -> bool:
+    """Whether an image has ended in a way by which nothing of it may stay in the bucket."""
+    withdrawn = (ImageErrorCode.CANCELED, ImageErrorCode.EXPIRED)
+    return isinstance(result, FailedImage) and result.error_code in withdrawn
 
 
 def published_metadata(original_size: int, photo: PublishedPhoto) -> dict[str, str]:

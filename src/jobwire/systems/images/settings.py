@@ -63,6 +63,11 @@ class ImagesSettings:
     """How long the blank record of a deleted image stays."""
     spool_life: timedelta = timedelta(hours=24)
     """An accepted upload that has not ended after that time fails as EXPIRED; it is deleted."""
+    review: Literal["never", "none_found"] = "never"
+    """Which photos a person must approve before they are published; `none_found`: those in which
+    nothing was found to hide."""
+    review_life: timedelta = timedelta(days=7)
+    """A photo that nobody has approved or rejected after that time fails as EXPIRED."""
     detect: tuple[str, ...] = ("faces",)
     """What is hidden: detectors by name or as `package.module:factory`; `none` hides nothing."""
     sensitivity: Literal["balanced", "strict"] = "balanced"
@@ -108,6 +113,8 @@ class ImagesSettings:
                 yield name, "must not be negative"
         if timedelta(0) < self.keep < self.spool_life:
             yield "keep", "must be 0, or at least spool_life"
+        if self.review_life < timedelta(minutes=1):
+            yield "review_life", "must be at least 1 minute"
         if self.spool_life < timedelta(minutes=1):
             yield "spool_life", "must be at least 1 minute"
         if not self.detect or (NO_DETECTION in self.detect and len(self.detect) > 1):

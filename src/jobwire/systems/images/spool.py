@@ -53,6 +53,11 @@ class SpooledUpload(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     accepted_at: str
     tenant: str = ""
+    areas: list[list[float]] = []
+    """Drawn by a person: left, top, width and height, in parts of the picture."""
+    held_at: str = ""
+    """Since when the photo waits for a reviewer."""
+    approved_at: str = ""
     restarts: int = 0
     """How often a gateway has ended while the image was being processed."""
     result: dict[str, str] | None = None
@@ -138,12 +143,21 @@ class Spool:
         return len(self._entries)
 
     @property
+    def in_work(self) -> int:
+        """Accepted uploads without those that wait for a reviewer."""
+        return sum(not is_held(entry) for entry in self._entries.values())
+
+    @property
     def size(self) -> int:
         """Bytes of the accepted uploads that have not ended."""
         return sum(entry.size for entry in self._entries.values() if entry.result is None)
 
     def __contains__(self, image_id: object) -> bool:
         return image_id in self._entries
+
+    def get(self, image_id: str) -> SpooledUpload | None:
+        """An accepted upload as it is now."""
+        return self._entries.get(image_id)
 
     def entries(self) -> list[SpooledUpload]:
         """The accepted uploads, oldest first."""
@@ -180,6 +194,7 @@ class Spool:
             max_size=grant.max_size,
             size=body.size,
             tenant=grant.tenant,
+            areas=[list(area) for area in grant.areas],
             accepted_at=format_time(now_utc()),
         )
         self._write(entry)
@@ -205,6 +220,11 @@ class Spool:
 
     # ── ending ───────────────────────────────────────────────────────────────────────────────────
 
+    def update(self, entry: SpooledUpload) -> None:
+        """Store changes of an upload that has not ended."""
+        self._write(entry)
+        self._entries[entry.image_id] = entry
+
     def finish(self, entry: SpooledUpload, result: ImageResult) -> SpooledUpload:
         """Store the result, then remove the original: it is gone before the result is published."""
         finished = msgspec.structs.replace(entry, result=result.fields())
@@ -229,7 +249,7 @@ class Spool:
             if (entry := self._read(file)) is not None:
                 if entry.result is not None:
                     self.source(entry).unlink(missing_ok=True)
-                else:
+                elif not is_held(entry):
                     entry = msgspec.structs.replace(entry, restarts=entry.restarts + 1)
                     self._write(entry)
                 self._entries[entry.image_id] = entry
@@ -296,6 +316,11 @@ class Spool:
             )
             return None
         return entry
+
+
+def is_held(entry: SpooledUpload) -> bool:
+    """Whether the photo waits for a reviewer."""
+    return entry.held_at != "" and entry.approved_at == "" and entry.result is None
 
 
 def stored_result(entry: SpooledUpload) -> ImageResult | None:

@@ -11,6 +11,7 @@ from jobwire.systems.images.contract import (
     GROUP,
     GUARD_TTL_S,
     GUARD_VALUE,
+    HELD_PICTURE_TTL_S,
     PROGRESS,
     RESULT_LIMIT,
     RESULT_TRIM,
@@ -18,6 +19,7 @@ from jobwire.systems.images.contract import (
     FailedImage,
     ImageKeys,
     ImageResult,
+    ReviewField,
     Stage,
     StatusField,
     format_time,
@@ -140,6 +142,44 @@ class ImageStatus:
                     break
                 after = f"({last}"
         return kept
+
+    async def hold(self, image_id: str) -> tuple[str, str, bool]:
+        """Note that the photo waits for a reviewer; returns the decision, drawn areas as JSON, and
+        whether the picture is wanted (I-38)."""
+        reply = await self._connection.run(
+            SCRIPTS["hold"], [self.keys.review(image_id)], [self._ttl_ms]
+        )
+        decision, areas, wanted = cast("list[str]", reply)
+        return decision, areas, wanted != ""
+
+    async def review(self, image_id: str, field: ReviewField, value: str) -> bool:
+        """Pass a wish of a reviewer to the upload gateway; False if the photo is not held."""
+        reply = await self._connection.run(
+            SCRIPTS["review"], [self.keys.review(image_id)], [field, value]
+        )
+        return reply == "noted"
+
+    async def is_held(self, image_id: str) -> bool:
+        """Whether the photo waits for a reviewer."""
+        fields = (ReviewField.HELD, ReviewField.DECISION)
+        reply = await self._connection.call("HMGET", self.keys.review(image_id), *fields)
+        held, decision = cast("list[str | None]", reply)
+        return held is not None and decision is None
+
+    async def end_review(self, image_id: str) -> None:
+        """Forget a review that is over."""
+        keys = (self.keys.review(image_id), self.keys.held_picture(image_id))
+        await self._connection.delete(*keys)
+
+    async def show_held(self, image_id: str, picture: str) -> None:
+        """Store the held picture for a moment."""
+        key = self.keys.held_picture(image_id)
+        await self._connection.call("SET", key, picture, "EX", HELD_PICTURE_TTL_S)
+
+    async def held_picture(self, image_id: str) -> str | None:
+        """The held picture in Base64; None if the gateway has not stored it."""
+        found = await self._connection.call("GET", self.keys.held_picture(image_id))
+        return None if found is None else str(found)
 
     async def read(self, image_id: str) -> dict[StatusField, str] | None:
         """The status; None if there is none."""

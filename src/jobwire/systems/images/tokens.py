@@ -7,12 +7,14 @@ sees to that, not the token.
 
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import jwt
+import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -25,6 +27,7 @@ _MAX_TOKEN: Final = 2048
 _BEGIN: Final = "-----BEGIN"
 _BASE64: Final = re.compile(r"[A-Za-z0-9+][A-Za-z0-9+/=\s]{39,}")
 _MAKE_KEYS: Final = "to make a pair: jobwire images keys"
+_Part = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class BadToken(Exception):
@@ -51,6 +54,8 @@ class UploadGrant:
     """Seconds since the epoch."""
     tenant: str = ""
     """Whose share of the upload slots it takes (I-44); empty: there is one tenant."""
+    areas: tuple[tuple[float, ...], ...] = ()
+    """Drawn by a person, to be hidden besides what is detected (I-38)."""
 
 
 class TokenIssuer:
@@ -61,7 +66,14 @@ class TokenIssuer:
         self._life = life
 
     def issue(
-        self, image_id: str, *, content_type: str, max_size: int, now: datetime, tenant: str = ""
+        self,
+        image_id: str,
+        *,
+        content_type: str,
+        max_size: int,
+        now: datetime,
+        tenant: str = "",
+        areas: Sequence[Sequence[float]] = (),
     ) -> tuple[str, datetime]:
         """A token for one image, and when it expires."""
         expires_at = (now + self._life).replace(microsecond=0)
@@ -75,6 +87,8 @@ class TokenIssuer:
         }
         if tenant:
             claims["tenant"] = tenant
+        if areas:
+            claims["areas"] = [[round(part, 4) for part in area] for area in areas]
         return jwt.encode(claims, self._key, algorithm=ALGORITHM), expires_at
 
 
@@ -118,7 +132,15 @@ class TokenVerifier:
             max_size=max_size,
             expires_at=int(str(expires_at).partition(".")[0]),
             tenant=str(claims.get("tenant", "")),
+            areas=_areas(claims.get("areas", [])),
         )
+
+
+def _areas(claim: object) -> tuple[tuple[float, ...], ...]:
+    try:
+        return msgspec.convert(claim, tuple[tuple[_Part, _Part, _Part, _Part], ...])
+    except msgspec.ValidationError:
+        raise RefusedToken("its areas must be lists of four numbers from 0 to 1") from None
 
 
 def _claim_fault(error: jwt.PyJWTError) -> str:

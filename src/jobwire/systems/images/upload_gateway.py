@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from jobwire.handlers.photo import (
     SetupError,
 )
 from jobwire.handlers.photo.header import CONTENT_TYPES, sniff
+from jobwire.handlers.photo.options import DrawnArea
 from jobwire.handlers.photo.results import Photo
 from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
@@ -81,6 +82,7 @@ class PhotoWorkers:
         *,
         content_type: str,
         max_bytes: int,
+        areas: Sequence[Sequence[float]],
         on_step: Callable[[str], None],
     ) -> Photo:
         """Make the photo; waits for its turn."""
@@ -93,7 +95,12 @@ class PhotoWorkers:
                     "photos cannot be processed now; try again later",
                     detail=error.message,
                 ) from error
-        options = replace(self._options, content_type=content_type, max_bytes=max_bytes)
+        options = replace(
+            self._options,
+            content_type=content_type,
+            max_bytes=max_bytes,
+            areas=tuple(DrawnArea(*area) for area in areas),
+        )
         return await self._pool.process(source, target, options=options, on_step=on_step)
 
 
@@ -148,6 +155,7 @@ async def image_uploads(context: GatewayContext, *, eager: bool = False) -> Asyn
             photos,
             drain_s=settings.gateway.drain.total_seconds(),
             life_s=images.spool_life.total_seconds(),
+            review_life_s=images.review_life.total_seconds() if images.review != "never" else None,
         )
 
         def unavailable() -> str | None:

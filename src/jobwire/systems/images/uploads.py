@@ -171,7 +171,7 @@ class UploadIntake:
         reserved = self._reserved.values()
         size = self._spool.size + sum(each.length for each in reserved)
         if (
-            self._spool.count + self.receiving >= self._limits.max_images
+            self._spool.in_work + self.receiving >= self._limits.max_images
             or size + length > self._limits.max_spool_bytes
         ):
             raise UploadBusy("too many images are being processed; try again later")

@@ -1,11 +1,14 @@
 """The images API: announce an upload, read, list, delete (I-10, I-11)."""
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from jobwire.api import images as api
 from jobwire.gateway import tenants
@@ -18,7 +21,15 @@ from jobwire.gateway.submissions import FULL_RETRY_S, SubmissionLimits
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.ids import new_job_id
 from jobwire.objects import Bucket, ObjectsError
-from jobwire.systems.images.contract import IMAGE_ID, Stage, format_time, now_utc, parse_time
+from jobwire.systems.images.contract import (
+    IMAGE_ID,
+    ReviewDecision,
+    ReviewField,
+    Stage,
+    format_time,
+    now_utc,
+    parse_time,
+)
 from jobwire.systems.images.erasure import Eraser
 from jobwire.systems.images.follow import ImageState, image_state
 from jobwire.systems.images.http.picture import published_photo
@@ -28,6 +39,8 @@ from jobwire.systems.images.tokens import TokenIssuer
 from jobwire.valkey import ValkeyError
 
 _FRESH_S: Final = 1.0
+_HELD_PICTURE_S: Final = 10.0
+_HELD_POLL_S: Final = 0.1
 UploadBase = Callable[[HttpRequest], str]
 """The address of the upload gateway for a caller, without the path."""
 
@@ -76,6 +89,10 @@ class ImageRoutes:
             serve(api.GET, self.get),
             serve(api.PICTURE, self.picture),
             serve(api.DELETE, self.delete),
+            serve(api.HELD_PICTURE, self.held_picture),
+            serve(api.APPROVE, self.approve),
+            serve(api.REJECT, self.reject),
+            serve(api.AREAS, self.hide_areas),
         ]
 
     async def announce(self, request: HttpRequest, body: api.NewImage) -> api.ImageUpload:
@@ -105,6 +122,7 @@ class ImageRoutes:
             max_size=max_size,
             now=now,
             tenant=tenant if self._limits.several_tenants else "",
+            areas=[msgspec.structs.astuple(area) for area in body.areas],
         )
         return api.ImageUpload(
             image_id=image_id,
@@ -162,6 +180,46 @@ class ImageRoutes:
         except ObjectsError as error:
             raise _away("the bucket", error) from error
 
+    async def approve(self, request: HttpRequest, image_id: str) -> None:
+        """Publish a held photo."""
+        await self._review(request, image_id, ReviewField.DECISION, ReviewDecision.APPROVE)
+
+    async def reject(self, request: HttpRequest, image_id: str) -> None:
+        """End a held photo."""
+        await self._review(request, image_id, ReviewField.DECISION, ReviewDecision.REJECT)
+
+    async def hide_areas(self, request: HttpRequest, image_id: str, body: api.AreasToHide) -> None:
+        """Hide areas of a held photo."""
+        areas = msgspec.json.encode([msgspec.structs.astuple(area) for area in body.areas])
+        await self._review(request, image_id, ReviewField.AREAS, areas.decode())
+
+    async def held_picture(self, request: HttpRequest, image_id: str) -> Reply:
+        """The held photo. The upload gateway that has it is asked over Valkey: the API may be
+        another program, and there may be several gateways."""
+        await self._review(request, image_id, ReviewField.WANTED, "1")
+        try:
+            async with asyncio.timeout(_HELD_PICTURE_S):
+                while (found := await self._status.held_picture(image_id)) is None:
+                    await asyncio.sleep(_HELD_POLL_S)
+        except (TimeoutError, ValkeyError) as error:
+            raise _away("the upload gateway that holds the photo", error) from error
+        return Reply(
+            base64.b64decode(found),
+            headers=((b"cache-control", b"no-store"),),
+            media_type=api.PUBLISHED_TYPE.encode(),
+        )
+
+    async def _review(
+        self, request: HttpRequest, image_id: str, field: ReviewField, value: str
+    ) -> None:
+        await self.find(image_id, request)
+        try:
+            is_held = await self._status.review(image_id, field, value)
+        except ValkeyError as error:
+            raise _away("Valkey", error) from error
+        if not is_held:
+            raise Problem(api.IMAGE_NOT_HELD)
+
     async def find(
         self, image_id: str, request: HttpRequest, *, deleted: bool = False
     ) -> ImageRecord:
@@ -207,6 +265,7 @@ class ImageRoutes:
             error=failure,
             stage=state.stage if state else None,
             progress=state.progress if state else None,
+            held=state is not None and await self._is_held(record.image_id),
         )
 
     async def _state(self, image_id: str) -> ImageState | None:
@@ -216,6 +275,12 @@ class ImageRoutes:
         except ValkeyError:
             return None
         return image_state(fields) if fields is not None else None
+
+    async def _is_held(self, image_id: str) -> bool:
+        try:
+            return await self._status.is_held(image_id)
+        except ValkeyError:
+            return False
 
 
 def _away(what: str, error: Exception) -> BackendUnavailable:

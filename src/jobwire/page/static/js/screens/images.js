@@ -24,6 +24,7 @@ import { addFiles, dismiss, ended, inWork, uploads } from "../uploads.js";
 
 const PAGE = 20;
 const MOST = 100;
+const AGAIN_MS = 3000;
 const STAGES = ["validating", "decoding", "processing", "encoding", "uploading", "done"];
 const DOING = {
   queued: "waiting",
@@ -34,6 +35,8 @@ const DOING = {
   uploading: "storing it",
   done: "done",
 };
+const heldPath = (id) => `/v1/images/${encodeURIComponent(id)}/held`;
+const MOST_AREAS = 16;
 const picturePath = (id) => `/v1/images/${encodeURIComponent(id)}/picture`;
 const at = (text) => Date.parse(text);
 
@@ -77,6 +80,9 @@ class Images {
   one = null; // the image of the URL, if it is not in the list
   gone = false;
   deleted = new Set(); // ids; a list that was read before the deletion may come after it
+  drawn = { id: "", areas: [] }; // on the held photo that is shown
+  drawing = null; // the area under the pointer
+  from = null; // where it began
   over = false; // a file is held over the drop zone
   refusal = "";
   title = () => "Images";
@@ -236,8 +242,94 @@ class Images {
     const took = at(image.updated_at) - at(image.created_at);
     return html`<section class="shown"><header><h2 class="cut">${this.id ? nameOf(image) : "Newest result"}</h2>${ready ? nothing : state(stateOf(image))}<span class="grow"></span>
         <span class="muted small nowrap">${ready ? html`ready ${timeAgo(at(image.updated_at))}, ${duration(took)} in all` : nothing}</span></header>
-      ${ready ? this.published(image, found) : image.status === "failed" ? html`<div class="notice bad">${icon("warn")}<div><b class="bold">${image.error?.message}</b> <code>${image.error?.code}</code><div class="soft">Nothing of it was published; the original is deleted.</div></div></div>` : html`<div class="row">${stageBar(image.stage ?? "")}<span class="muted small">${image.stage === "queued" ? "announced; the photo has not arrived yet" : (DOING[image.stage] ?? "")}</span></div>`}
+      ${ready ? this.published(image, found) : image.status === "failed" ? html`<div class="notice bad">${icon("warn")}<div><b class="bold">${image.error?.message}</b> <code>${image.error?.code}</code><div class="soft">Nothing of it was published; the original is deleted.</div></div></div>` : image.held ? this.held(image) : html`<div class="row">${stageBar(image.stage ?? "")}<span class="muted small">${image.stage === "queued" ? "announced; the photo has not arrived yet" : (DOING[image.stage] ?? "")}</span></div>`}
       ${ready ? nothing : html`<div class="row gap">${this.deleteButton(image)}</div>`}</section>`;
+  }
+
+  // A photo that waits for a reviewer, who may draw areas on it with the pointer.
+  held(image) {
+    if (!may("admin"))
+      return html`<div class="notice">${icon("warn")}<div>Nothing was found to hide. A reviewer with the scope admin decides.</div></div>`;
+    const found = picture(heldPath(image.image_id));
+    if (this.drawn.id !== image.image_id) this.drawn = { id: image.image_id, areas: [] };
+    const { areas } = this.drawn;
+    const shown = this.drawing ? [...areas, this.drawing] : areas;
+    const place = ({ left, top, width, height }) =>
+      `left:${left * 100}%;top:${top * 100}%;width:${width * 100}%;height:${height * 100}%`;
+    return html`<p class="soft">Nothing was found to hide. Draw over what must not be seen, then approve or reject the photo.</p>
+      ${found.url ? html`<div class="draw" @pointerdown=${this.beginArea} @pointermove=${this.moveArea} @pointerup=${this.endArea} @pointercancel=${this.endArea}><img class="held" draggable="false" src=${found.url} alt="The photo ${nameOf(image)}, which waits for a reviewer" />${shown.map((area) => html`<i .style=${place(area)}></i>`)}</div>` : html`<div class="pic hole">${found.error ?? ""}</div>`}
+      <div class="row wrap gap"><button class="btn slim" ?disabled=${!areas.length} @click=${() => this.hide(image)}>Hide ${plural(areas.length, "area")}</button>
+        <button class="btn slim" ?disabled=${!areas.length} @click=${() => this.clearAreas()}>Clear</button>
+        <button class="btn slim primary" ?disabled=${areas.length > 0} @click=${() => this.decide(image, "approve")}>Approve</button>
+        <button class="btn slim danger" @click=${() => this.decide(image, "reject")}>Reject</button></div>`;
+  }
+
+  at = (event) => {
+    const box = event.currentTarget.getBoundingClientRect();
+    const part = (value) => Math.min(0.9999, Math.max(0, value));
+    return [
+      part((event.clientX - box.left) / box.width),
+      part((event.clientY - box.top) / box.height),
+    ];
+  };
+
+  beginArea = (event) => {
+    if (this.drawn.areas.length >= MOST_AREAS) return;
+    event.preventDefault();
+    event.currentTarget.setPointerCapture(event.pointerId);
+    this.from = this.at(event);
+  };
+
+  moveArea = (event) => {
+    if (!this.from) return;
+    const [x, y] = this.at(event);
+    const [fromX, fromY] = this.from;
+    const [left, top] = [Math.min(x, fromX), Math.min(y, fromY)];
+    this.drawing = { left, top, width: Math.abs(x - fromX), height: Math.abs(y - fromY) };
+    update();
+  };
+
+  endArea = () => {
+    const { drawing } = this;
+    this.from = this.drawing = null;
+    if (drawing?.width > 0.005 && drawing.height > 0.005) this.drawn.areas.push(drawing);
+    update();
+  };
+
+  clearAreas() {
+    this.drawn.areas = [];
+    update();
+  }
+
+  hide(image) {
+    const body = JSON.stringify({ areas: this.drawn.areas });
+    return this.ask(image, "PUT", "areas", { body });
+  }
+
+  decide(image, verb) {
+    if (verb === "approve") return this.ask(image, "POST", verb);
+    return ask(
+      `Reject ${nameOf(image)}?`,
+      "The photo is deleted and never published.",
+      () => this.ask(image, "POST", verb),
+      { yes: "Reject", no: "Keep it", danger: true },
+    );
+  }
+
+  async ask(image, method, verb, more) {
+    try {
+      await call(method, `/v1/images/${encodeURIComponent(image.image_id)}/${verb}`, more);
+      this.refusal = "";
+      // The picture is made again with the areas; it is read when that had time.
+      this.drawn.areas = [];
+      if (verb === "areas")
+        setTimeout(() => (forget(heldPath(image.image_id)), update()), AGAIN_MS);
+      else forget(heldPath(image.image_id));
+      pollNow();
+    } catch (problem) {
+      this.refusal = problem.message;
+    }
+    update();
   }
 
   deleteButton = (image) =>
@@ -274,6 +366,7 @@ class Images {
 
   note(image) {
     if (image.status === "failed") return html`<span class="failed">${image.error?.message}</span>`;
+    if (image.held) return "waits for a reviewer";
     if (image.status !== "ready")
       return image.stage === "queued" ? "not uploaded yet" : (DOING[image.stage] ?? "");
     const hidden = hiddenWords(image, picture(picturePath(image.image_id)).facts?.hidden);

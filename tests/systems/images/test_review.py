@@ -1,0 +1,277 @@
+"""Photos in which nothing was found wait for a reviewer (I-38)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobwire.gateway.settings import GatewaySettings
+from jobwire.local import LocalValkey
+from jobwire.objects import Bucket, BucketConfig
+from jobwire.systems.images import processing
+from jobwire.systems.images.contract import ImageKeys, ReviewDecision, ReviewField
+from jobwire.systems.images.processing import Processing
+from jobwire.systems.images.spool import Spool
+from jobwire.systems.images.status import ImageStatus
+from jobwire.valkey import Connection
+from tests.handlers.photo.images import read
+from tests.support import Fresh, Plain, Proxy, clause, wait_until, wait_until_sync
+from tests.support.jobs_http import bearer, key
+from tests.support.s3_proxy import S3Proxy, dropped
+from tests.systems.images.gateway_process import bright_photo, dark_photo
+from tests.systems.images.site import ImageSite, results
+from tests.systems.images.test_erasure import entries_of as _entries_of
+from tests.systems.images.test_erasure import in_bucket
+from tests.systems.images.test_faults import Photos, accept, names
+
+KEYS = ImageKeys("{review}:")
+pytestmark = pytest.mark.keeps(f"{KEYS.result}*")
+DETECTOR = "tests.systems.images.plugins:TwoOfBright"
+BOSS, APP = bearer("boss"), bearer("app")
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processing, "_REVIEW_S", 0.02)
+
+
+@pytest.fixture
+def site(valkey: LocalValkey, images_bucket: BucketConfig, tmp_path: Path) -> Iterator[ImageSite]:
+    """Reviewers have the scope `admin`; the app has not."""
+    keys = (key("boss", "admin", tenant="*"), key("app", "submit", "read", tenant="acme"))
+    with ImageSite(
+        valkey.url,
+        images_bucket,
+        tmp_path,
+        gateway=GatewaySettings(keys=keys),
+        keys=keys,
+        detect=(DETECTOR,),
+        review="none_found",
+        key_prefix=KEYS.prefix,
+    ) as running:
+        running.client.headers.update(BOSS)
+        yield running
+
+
+def upload(site: ImageSite, body: bytes, **announced: Any) -> str:
+    new = {"content_type": "image/jpeg", **announced}
+    image = site.client.post("/v1/images", json=new, headers=APP).json()
+    assert site.put(image, body).status_code == 202
+    return image["image_id"]
+
+
+def held(site: ImageSite, body: bytes | None = None) -> str:
+    """A photo that is held."""
+    image_id = upload(site, body or dark_photo())
+    wait_until_sync(lambda: site.get(image_id)["held"], "the photo to be held")
+    return image_id
+
+
+@clause("I-38", "I-1", "I-13")
+def test_i38_a_photo_without_findings_is_published_when_it_is_approved(
+    site: ImageSite, plain: Plain
+) -> None:
+    image_id = held(site)
+    image = site.get(image_id)
+    assert (image["status"], image["stage"], image["url"]) == ("processing", "processing", None)
+    assert not in_bucket(site.bucket, f"images/{image_id}.webp")
+    assert results(plain, image_id, KEYS.prefix) == []
+    # Only a reviewer sees and decides.
+    for method, path in (("GET", "held"), ("POST", "approve"), ("POST", "reject")):
+        answer = site.client.request(method, f"/v1/images/{image_id}/{path}", headers=APP)
+        assert answer.status_code == 403, path
+    answer = site.client.get(f"/v1/images/{image_id}/held")
+    assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
+    assert read(answer.content).shape == (120, 160, 3)
+    assert site.client.get(f"/v1/images/{image_id}/picture").status_code == 409
+    assert site.client.post(f"/v1/images/{image_id}/approve").status_code == 204
+    ended = site.ended(image_id)
+    assert (ended["status"], ended["hidden_areas"], ended["held"]) == ("ready", 0, False)
+    again = site.client.post(f"/v1/images/{image_id}/approve")
+    assert (again.status_code, again.json()["code"]) == (409, "image_not_held")
+    wait_until_sync(lambda: [f.name for f in site.spool.iterdir()] == ["spool.lock"], "the spool")
+    assert not plain.exists(KEYS.review(image_id))
+
+
+@clause("I-38")
+def test_i38_a_photo_with_findings_is_not_held(site: ImageSite) -> None:
+    image = site.ended(upload(site, bright_photo()))
+    assert (image["status"], image["hidden_areas"]) == ("ready", 2)
+    unheld = site.client.put(f"/v1/images/{image['image_id']}/areas", json={"areas": []})
+    assert unheld.status_code == 409
+    assert site.client.post("/v1/images/unknown/approve").status_code == 404
+
+
+@clause("I-38", "I-6")
+def test_i38_a_rejected_photo_is_canceled_and_gone(site: ImageSite, plain: Plain) -> None:
+    image_id = held(site)
+    assert site.client.post(f"/v1/images/{image_id}/reject").status_code == 204
+    image = site.ended(image_id)
+    assert (image["status"], image["error"]["code"]) == ("failed", "CANCELED")
+    assert "reviewer" in image["error"]["message"]
+    wait_until_sync(lambda: [f.name for f in site.spool.iterdir()] == ["spool.lock"], "the spool")
+    assert not in_bucket(site.bucket, f"images/{image_id}.webp")
+    assert len(results(plain, image_id, KEYS.prefix)) == 1
+
+
+@clause("I-38")
+def test_i38_areas_drawn_by_a_person_are_hidden(site: ImageSite) -> None:
+    image_id = held(site)
+    area = {"left": 0.0, "top": 0.0, "width": 0.25, "height": 0.25}
+    path = f"/v1/images/{image_id}"
+    for bad in ({**area, "left": 1.5}, {**area, "width": 0}, {**area, "label": "x"}, {"left": 0}):
+        assert site.client.put(f"{path}/areas", json={"areas": [bad]}).status_code == 422, bad
+    assert site.client.put(f"{path}/areas", json={"areas": [area] * 17}).status_code == 422
+    assert site.client.put(f"{path}/areas", json={"areas": [area]}, headers=APP).status_code == 403
+    assert site.client.put(f"{path}/areas", json={"areas": [area]}).status_code == 204
+    assert site.client.post(f"{path}/approve").status_code == 204, "at once: the areas come first"
+    image = site.ended(image_id)
+    assert (image["status"], image["hidden_areas"]) == ("ready", 1)
+    assert site.client.get(f"{path}/picture").headers["jobwire-hidden-areas"] == "drawn=1"
+
+
+@clause("I-38")
+def test_i38_areas_of_an_announcement_are_hidden(site: ImageSite) -> None:
+    area = {"left": 0.5, "top": 0.5, "width": 0.5, "height": 0.5}
+    image = site.ended(upload(site, dark_photo(), areas=[area]))
+    assert (image["status"], image["hidden_areas"]) == ("ready", 1)
+
+
+@clause("I-38", "I-11", "I-42")
+def test_i38_a_held_photo_can_be_deleted(
+    site: ImageSite, plain: Plain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processing, "_SWEEP_S", 0.05)
+    image_id = held(site)
+    assert site.client.delete(f"/v1/images/{image_id}").status_code == 204
+    wait_until_sync(lambda: [f.name for f in site.spool.iterdir()] == ["spool.lock"], "the spool")
+    assert [each["error_code"] for each in results(plain, image_id, KEYS.prefix)] in (
+        ["CANCELED"],
+        [],  # erased already
+    )
+
+
+# ── crash, outage, expiry ────────────────────────────────────────────────────────────────────────
+
+
+def entries_of(plain: Plain, image_id: str) -> list[str]:
+    return _entries_of(plain, image_id, KEYS)
+
+
+class Holder:
+    """A gateway that holds photos, to be stopped and started again on the same spool."""
+
+    def __init__(self, connection: Connection, folder: Path, bucket: BucketConfig) -> None:
+        self.status = ImageStatus(connection, KEYS)
+        self._connection, self._folder, self._bucket = connection, folder, bucket
+        self.photos = Photos()
+        self.spool = Spool(folder)
+
+    def restart(self) -> None:
+        self.spool.close()
+        self.spool = Spool(self._folder)
+        self.spool.recover()
+
+    def running(self, review_life_s: float = 600.0) -> Any:
+        return Processing(
+            self._connection,
+            self.status,
+            self.spool,
+            Bucket(self._bucket),
+            self.photos,
+            review_life_s=review_life_s,
+        ).running()
+
+
+@clause("I-38", "I-30", "I-31")
+async def test_i38_a_held_photo_outlives_restarts_and_a_server_that_lost_its_data(
+    connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig, fresh: Fresh
+) -> None:
+    image_id = fresh("held")
+    holder = Holder(connection, tmp_path, seaweedfs)
+    entry = accept(holder.spool, image_id)
+
+    async def wait_held() -> None:
+        await wait_until(lambda: plain.hget(KEYS.review(image_id), "held"), "the hold")
+
+    for _ in range(6):  # more often than an image that is being processed may be interrupted
+        async with holder.running():
+            await wait_held()
+            plain.delete(KEYS.review(image_id), KEYS.status(image_id))
+            await wait_held()
+        assert names(tmp_path) != ["spool.lock"]
+        assert entries_of(plain, image_id) == []
+        holder.restart()
+    # Decided while no gateway runs, or by one that crashed before it acted.
+    assert await holder.status.review(image_id, ReviewField.AREAS, "[[0.1,0.1,0.2,0.2]]")
+    assert await holder.status.review(image_id, ReviewField.DECISION, ReviewDecision.APPROVE)
+    assert not await holder.status.review(image_id, ReviewField.DECISION, ReviewDecision.REJECT)
+    async with holder.running():
+        await wait_until(lambda: holder.spool.count == 0, "the end")
+    holder.spool.close()
+    assert entries_of(plain, image_id) == ["processed"]
+    assert names(tmp_path) == ["spool.lock"]
+    assert holder.photos.areas == [[0.1, 0.1, 0.2, 0.2]]
+    await Bucket(seaweedfs).delete(entry.storage_key)
+
+
+@clause("I-38", "I-30")
+async def test_i38_an_approval_is_not_asked_for_again_after_a_crash(
+    connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig, fresh: Fresh
+) -> None:
+    """The bucket is unreachable after the approval, and the server has forgotten it."""
+    image_id = fresh("approved")
+    with S3Proxy(seaweedfs) as store:
+        store.every(lambda _: dropped)
+        holder = Holder(connection, tmp_path, store.config)
+        entry = accept(holder.spool, image_id)
+        stage = KEYS.status(image_id)
+        async with holder.running():
+            await wait_until(lambda: plain.hget(KEYS.review(image_id), "held"), "the hold")
+            assert plain.hget(stage, "stage") == "processing"
+            assert await holder.status.review(
+                image_id, ReviewField.DECISION, ReviewDecision.APPROVE
+            )
+            await wait_until(lambda: plain.hget(stage, "stage") == "uploading", "the approval")
+            # The drain time is spent on waiting for the bucket.
+            store.every(lambda _: None)
+            plain.delete(KEYS.review(image_id))
+            await wait_until(lambda: holder.spool.count == 0, "the end")
+    holder.spool.close()
+    assert entries_of(plain, image_id) == ["processed"]
+    await Bucket(seaweedfs).delete(entry.storage_key)
+
+
+@clause("I-38", "I-42")
+@pytest.mark.parametrize("server", ["answers", "is_away"])
+async def test_i38_a_photo_that_nobody_reviews_expires(
+    valkey: LocalValkey,
+    plain: Plain,
+    tmp_path: Path,
+    seaweedfs: BucketConfig,
+    fresh: Fresh,
+    server: str,
+) -> None:
+    image_id = fresh("unseen")
+    with ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(valkey.port))
+        async with Connection.open(proxy.url(valkey.url), name="tests-review") as connection:
+            holder = Holder(connection, tmp_path, seaweedfs)
+            accept(holder.spool, image_id)
+            async with holder.running(review_life_s=1.0):
+                await wait_until(lambda: plain.hget(KEYS.review(image_id), "held"), "the hold")
+                if server == "is_away":
+                    proxy.refuse()
+                    # The original is gone although the result cannot be published.
+                    await wait_until(
+                        lambda: {*names(tmp_path)} == {f"{image_id}.json", "spool.lock"}, "the end"
+                    )
+                    proxy.accept()
+                await wait_until(lambda: holder.spool.count == 0, "the result")
+            holder.spool.close()
+    assert entries_of(plain, image_id) == ["EXPIRED"]
+    assert names(tmp_path) == ["spool.lock"]

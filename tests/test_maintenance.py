@@ -10,7 +10,7 @@ import pytest
 from jobwire.job.engine import MaintenanceResult, MaintenanceTask
 from jobwire.job.errors import BackendUnavailable
 from jobwire.maintenance import Maintenance
-from tests.support import wait_until
+from tests.support import clause, wait_until
 
 
 class ScriptedTask:
@@ -42,6 +42,28 @@ async def test_handled_items_are_counted() -> None:
     maintenance = Maintenance([sweep.task, other.task])
     await run_until(maintenance, sweep, other)
     assert maintenance.done == {"sweep": 7, "other": 3}
+
+
+@clause("L-11")
+async def test_l11_a_task_runs_when_it_has_something_to_do() -> None:
+    """At the time that it has answered, or when this process has made work for it; else once in a
+    period, which is too long here."""
+    soon = asyncio.Event()
+    runs: list[float | None] = []
+
+    async def run() -> MaintenanceResult:
+        runs.append(answers.pop(0) if answers else None)
+        return MaintenanceResult(0, next_s=runs[-1])
+
+    answers: list[float | None] = [0.15, None]
+    task = MaintenanceTask("sweep", 3600, run, soon)
+    running = asyncio.ensure_future(Maintenance([task], random_fraction=lambda: 0.0).run())
+    await wait_until(lambda: len(runs) == 2, "the second run, when it is due")
+    soon.set()
+    await wait_until(lambda: len(runs) == 3, "the third run, which was asked for")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert not soon.is_set()
 
 
 async def test_an_unavailable_server_costs_one_log_line(caplog: pytest.LogCaptureFixture) -> None:

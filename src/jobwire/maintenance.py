@@ -20,6 +20,8 @@ _log = logging.getLogger("jobwire.maintenance")
 
 _CONTINUE_S: Final = 0.01
 """Between two runs of a task that has more to do: other clients need the server, too."""
+_SOONEST_S: Final = 0.1
+"""Between two runs of a task that knows when it has something to do."""
 
 
 class Maintenance:
@@ -59,12 +61,11 @@ class Maintenance:
         period = retry.fixed(1.25 * task.period_s, jitter=0.4)  # 0.75 to 1.25 of it
         failing = False
         while True:
-            more = False
+            result = None
             try:
                 result = await task.run()
                 if result is not None:
                     self.done[task.name] += result.done
-                    more = result.more
                 failing = False
             except BackendUnavailable as error:
                 if not failing:
@@ -76,6 +77,22 @@ class Maintenance:
                 failing = True
             except Exception:  # noqa: BLE001 - a task may not end the process that runs it
                 _log.exception("maintenance failed task=%(task)s; will retry", {"task": task.name})
-            await asyncio.sleep(
-                _CONTINUE_S if more else retry.delay_s(period, 1, self._random_fraction())
-            )
+            if result is not None and result.more:
+                await asyncio.sleep(_CONTINUE_S)
+            else:
+                pause_s = retry.delay_s(period, 1, self._random_fraction())
+                await _wait(task, pause_s, None if result is None else result.next_s)
+
+
+async def _wait(task: MaintenanceTask, pause_s: float, next_s: float | None) -> None:
+    """Wait for the task's next run: for the whole pause, or until it has something to do (L-11)."""
+    if task.soon is None:
+        await asyncio.sleep(pause_s)
+        return
+    await asyncio.sleep(min(pause_s, _SOONEST_S))
+    left_s = min(pause_s, pause_s if next_s is None else next_s) - _SOONEST_S
+    if left_s > 0:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                await task.soon.wait()
+    task.soon.clear()

@@ -24,6 +24,7 @@ from jobwire.job.messages import (
 )
 from jobwire.local import LocalValkey
 from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.valkey import Connection
 from tests.support import Proxy, clause, wait_until
 from tests.support.raw import Raw, Recording
@@ -71,9 +72,39 @@ async def test_j35_promote_moves_a_bounded_number_at_a_time(lab: StreamsLab, raw
     now_ms = raw.now_ms()
     await wait_until(lambda: raw.now_ms() > now_ms + 1, "all of them to be due")
     (promote,) = [task for task in lab.sweeper.maintenance() if task.name == "promote"]
-    assert await promote.run() == (100, True)
-    assert await promote.run() == (50, False)
+    assert await promote.run() == (100, True, 0)
+    assert await promote.run() == (50, False, None)
     assert raw.length(QUEUE) == 150
+
+
+@clause("L-11")
+async def test_l11_promote_answers_when_the_next_job_is_due(lab: StreamsLab) -> None:
+    (promote,) = [task for task in lab.sweeper.maintenance() if task.name == "promote"]
+    assert await promote.run() == (0, False, None)
+    await lab.queue.submit_many([JobRequest("echo", "{}", delay_s=at) for at in (3000, 1000)])
+    result = await promote.run()
+    assert result is not None
+    assert result.next_s is not None
+    assert 900 < result.next_s <= 1000
+
+
+@clause("L-11")
+async def test_l11_a_retry_and_a_delayed_submission_are_noticed_by_their_process(
+    lab: StreamsLab, connection: Connection
+) -> None:
+    worker, leased = await lab.start()
+    (promote,) = [task for task in worker.maintenance() if task.name == "promote"]
+    assert promote.soon is not None
+    assert not promote.soon.is_set()
+    await worker.settle([(leased, RetryLater(30, TRANSIENT))], 0)
+    assert promote.soon.is_set()
+
+    noticed: list[bool] = []
+    queue = StreamsQueue(connection, lab.settings, None, lambda: noticed.append(True))
+    await queue.submit(JobRequest("echo", "{}"))
+    assert not noticed
+    await queue.submit(JobRequest("echo", "{}", delay_s=30))
+    assert noticed
 
 
 # ── J-37 ─────────────────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ Cancelling an await never takes back what was sent.
 Where wires differ, an engine declares its `Traits`; the conformance suite tests each of them.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
@@ -139,6 +140,8 @@ class MaintenanceResult(NamedTuple):
 
     done: int
     more: bool = False
+    next_s: float | None = None
+    """When the task has something to do again, if that is known."""
 
 
 class MaintenanceTask(NamedTuple):
@@ -148,6 +151,8 @@ class MaintenanceTask(NamedTuple):
     period_s: float
     run: Callable[[], Awaitable[MaintenanceResult | None]]
     """None: another process has done it in this period."""
+    soon: asyncio.Event | None = None
+    """Set when this process has made work for it; with it, `period_s` is the longest wait."""
 
 
 class LeaseRenewer(Protocol):

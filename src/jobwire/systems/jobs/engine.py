@@ -500,6 +500,8 @@ class StreamsEngine:
         sent: list[tuple[list[int], Awaitable[Reply]]] = []
         for verb, places, args in settle_args.calls(batch, self.settings, _BATCH):
             sent.append((places, self._run(verb, [*self._head, *args])))
+            if verb is settle_args.RETRY:
+                self.promote_soon()
         return self._settled(sent, self.take(want) if want > 0 else None, len(batch))
 
     async def _settled(
@@ -560,6 +562,10 @@ class StreamsEngine:
         reply = await self._connection.call("SMEMBERS", self.keys.paused)
         self._pause(cast("Collection[str]", reply))
         await self._reader.wake_if_idle()
+
+    def promote_soon(self) -> None:
+        """A job was put off by this process: find out when the next one is due."""
+        self._maintenance.promote_soon.set()
 
     def maintenance(self) -> Sequence[MaintenanceTask]:
         """The maintenance tasks of all queues."""

@@ -50,4 +50,5 @@ async def jobs_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
             context.streams,
             task_definitions(),
             context.settings.gateway,
+            engine.promote_soon,
         )

@@ -4,6 +4,7 @@ The engine returns them to the maintenance loop. Each run of a task is one bound
 so that the fleet runs it once per period; cursors are kept from run to run. Nothing here loops.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, cast
@@ -21,7 +22,8 @@ from jobwire.valkey import Arg, Connection, Reply
 _log = logging.getLogger("jobwire.streams")
 
 _SCAN_LIMIT: Final = 100
-_PROMOTE_S: Final = 0.1
+_PROMOTE_S: Final = 1.0
+"""Bounds the delay of jobs that another process has put off, and then died."""
 _EXTEND_TTL_S: Final = 0.25
 _INDEX_FOREIGN_S: Final = 1.0
 _JANITOR_S: Final = 5.0
@@ -44,6 +46,8 @@ class StreamsMaintenance:
         pause: Callable[[Collection[str]], None],
     ) -> None:
         """`pause` is called with the names of all paused queues at each heartbeat."""
+        self.promote_soon = asyncio.Event()
+        """Set when this process has put a job off."""
         self._pause = pause
         self._connection = connection
         self._settings = settings
@@ -63,7 +67,7 @@ class StreamsMaintenance:
     def all(self) -> list[MaintenanceTask]:
         settings = self._settings
         tasks = [
-            MaintenanceTask("promote", _PROMOTE_S, self._promote),
+            MaintenanceTask("promote", _PROMOTE_S, self._promote, self.promote_soon),
             MaintenanceTask("extend_ttl", _EXTEND_TTL_S, self._extend_ttl),
             MaintenanceTask("index_foreign", _INDEX_FOREIGN_S, self._index_foreign),
             MaintenanceTask("clock", _CLOCK_S, self._clock),
@@ -88,10 +92,9 @@ class StreamsMaintenance:
     # Once per period for the whole fleet
 
     async def _promote(self) -> MaintenanceResult:
-        moved, more = cast(
-            "tuple[int, int]", await self._run("promote", [*self._limits, _SCAN_LIMIT])
-        )
-        return MaintenanceResult(moved, more == 1)
+        reply = await self._run("promote", [*self._limits, _SCAN_LIMIT])
+        moved, more, next_ms = cast("tuple[int, int, int]", reply)
+        return MaintenanceResult(moved, more == 1, None if next_ms < 0 else next_ms / 1000)
 
     async def _extend_ttl(self) -> MaintenanceResult | None:
         # Half of the shortest lifetime is little more than a period: begin earlier.

@@ -111,13 +111,16 @@ class StreamsQueue:
         connection: Connection,
         settings: StreamsSettings | None = None,
         tenant_max_bytes: Callable[[], int] | None = None,
+        on_delayed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`tenant_max_bytes` is that of the settings unless it depends on the server."""
+        """`tenant_max_bytes` is that of the settings unless it depends on the server; `on_delayed`
+        is called when a job with a delay is submitted."""
         self.settings = settings or StreamsSettings()
         self._tenant_max_bytes = tenant_max_bytes or (lambda: self.settings.tenant_max_bytes)
         self.keys = StreamsKeys(self.settings.key_prefix)
         self._connection = connection
         self._declared = (self.keys.queue,)
+        self._on_delayed = on_delayed
         self._batcher = submit_batcher(connection, self.keys.queue, self._limits)
 
     def _limits(self) -> tuple[int, int, int, int]:
@@ -150,7 +153,10 @@ class StreamsQueue:
 
     def _submit(self, request: JobRequest, job_id: JobId) -> Awaitable[SubmitAnswer]:
         job = _job_args(request, job_id, self.settings)
-        return self._batcher.add(job, len(request.payload_json))
+        answer = self._batcher.add(job, len(request.payload_json))
+        if request.delay_s:
+            self._on_delayed()
+        return answer
 
     def _sent(self) -> Connection:
         """The connection, for calls that must not overtake a submission."""

@@ -48,7 +48,7 @@ from jobwire.valkey import Arg, Connection, Reply, Script
 _log = logging.getLogger("jobwire.streams")
 
 _SETTLE: Final = script("settle")
-_RETRY: Final = script("retry")
+RETRY: Final = script("retry")
 _RELEASE: Final = script("release")
 _REPORT: Final = script("report")
 _RECORD: Final = script("record")
@@ -84,7 +84,7 @@ def _calls(
     batch: Sequence[tuple[LeasedJob, Outcome]], offset: int, store_tracebacks: bool
 ) -> Iterator[Call]:
     ends: Call = (_SETTLE, [], [])
-    retries: Call = (_RETRY, [], [])
+    retries: Call = (RETRY, [], [])
     releases: Call = (_RELEASE, [], [])
     selected: dict[str, str] = {}
     if recorded := [(leased, "", "") for leased, _ in batch if leased.records]:
@@ -101,7 +101,7 @@ def _calls(
                 {"job_id": leased.job.id},
             )
             target, texts = _outcome_args(_UNWRITABLE, leased.job.attempt, False)
-        call = ends if target is _SETTLE else retries if target is _RETRY else releases
+        call = ends if target is _SETTLE else retries if target is RETRY else releases
         queue = leased.job.source
         # By the script's name: the hash of a script is that of its whole text.
         if queue != selected.get(target.name, DEFAULT_QUEUE):
@@ -129,7 +129,7 @@ def _outcome_args(
             delay_ms = max(0, round(outcome.after_s * 1000))
             exception = write_exception(outcome.error) if store_tracebacks else ""
             data = write_retrying(outcome.error, attempt, delay_ms)
-            return _RETRY, (delay_ms, data, exception)
+            return RETRY, (delay_ms, data, exception)
         case Released():
             return _RELEASE, ()
         case Postponed() | RateLimited() | WaitsForChildren():

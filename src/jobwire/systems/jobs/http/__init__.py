@@ -24,7 +24,7 @@ the gateway.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from jobwire.gateway.feature import Feature
@@ -59,6 +59,7 @@ def feature(
     streams: SseConnections,
     tasks: Sequence[TaskDefinition] = (),
     gateway: GatewaySettings = GatewaySettings(),  # noqa: B008 - frozen
+    on_delayed: Callable[[], None] = lambda: None,
 ) -> Feature:
     """The routes of jobs, over a shared connection and a running follower.
 
@@ -73,7 +74,7 @@ def feature(
         share = memory.tenant_share if gateway.several_tenants else 0
         return settings.tenant_max_bytes or share
 
-    queue = StreamsQueue(connection, settings, tenant_max_bytes)
+    queue = StreamsQueue(connection, settings, tenant_max_bytes, on_delayed)
     registry = WorkerRegistry(connection, settings, tasks)
     rate = RequestRate(gateway.effective_submit_rate, time.monotonic)
     payloads = PayloadCheck(registry) if settings.check_payloads else None

@@ -2,7 +2,7 @@
 -- promote: move delayed jobs that are due to the queue.
 --
 -- The entry is written before the job leaves `jobs:delayed`, in one step. Every
--- process does this several times a second, so a call moves a bounded number.
+-- process does this, so a call moves a bounded number.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps,
 -- idempotency:<name>, jobs:delayed
@@ -14,7 +14,8 @@
 -- RETURNS
 --   moved   how many were queued
 --   more    1 if there may be more of them
--- CLAUSES J-9 J-35
+--   next    in how many ms the next one is due; -1 without one
+-- CLAUSES J-9 J-35 L-11
 -- INCLUDE keys job state
 local scan_limit = tonumber(ARGV[3])
 local moved = 0
@@ -30,4 +31,6 @@ for _, id in ipairs(due) do
   end
   redis.call('ZREM', delayed_key, id)
 end
-return {moved, #due == scan_limit and 1 or 0}
+local first = redis.call('ZRANGE', delayed_key, 0, 0, 'WITHSCORES')
+local next_ms = first[2] and math.max(0, math.ceil(first[2] - now_ms)) or -1
+return {moved, #due == scan_limit and 1 or 0, next_ms}

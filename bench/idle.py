@@ -4,16 +4,15 @@
 """
 
 import argparse
+import re
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import cast
-
-from redis import Redis
 
 from jobwire.local import LocalValkey, free_port
 from tests.support import Program
+from tests.support.servers import Plain, plain_client
 
 _SETTLE_S = 5.0
 
@@ -25,7 +24,7 @@ def run(*options: str) -> bool:
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalValkey(Path(folder) / "valkey", admin=True) as server,
-        Redis.from_url(server.admin_url.replace("valkey:", "redis:")) as plain,
+        plain_client(server) as plain,
     ):
         env = {"JOBWIRE_VALKEY_URL": server.url, "JOBWIRE_DATA_DIR": folder}
         for words in (("gateway", "--port", str(free_port())), ("worker", "tests.fleet.app:app")):
@@ -46,8 +45,8 @@ def run(*options: str) -> bool:
     return True
 
 
-def _calls(plain: Redis) -> tuple[Counter[str], float]:
-    stats = cast("dict[str, dict[str, float]]", plain.info("commandstats"))
-    cpu = cast("dict[str, float]", plain.info("cpu"))
-    calls = {name.removeprefix("cmdstat_"): int(each["calls"]) for name, each in stats.items()}
-    return Counter(calls), cpu["used_cpu_user"] + cpu["used_cpu_sys"]
+def _calls(plain: Plain) -> tuple[Counter[str], float]:
+    text = str(plain.call("INFO", "commandstats", "cpu"))
+    calls = re.findall(r"^cmdstat_([^:]+):calls=(\d+)", text, re.MULTILINE)
+    cpu = re.findall(r"^used_cpu_(?:user|sys):([\d.]+)", text, re.MULTILINE)
+    return Counter({str(name): int(count) for name, count in calls}), sum(map(float, cpu))

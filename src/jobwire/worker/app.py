@@ -23,6 +23,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import PurePath
 from typing import (
     TYPE_CHECKING,
@@ -105,6 +106,8 @@ class Handler:
     """The wire of that queue; empty for any."""
     uses: frozenset[Use] = frozenset()
     """What it uses beyond the means of every wire."""
+    keep_done: timedelta | None = None
+    """How long its done jobs are kept, on a wire with a retention; None: as the settings say."""
 
     def with_function(self, function: Callable[[Context[Any, Any]], object]) -> "Handler":
         """The same with a wrapper of its function, which takes the context with the payload."""
@@ -396,6 +399,7 @@ class App:
         process: bool = False,
         example: object = None,
         uses: Collection[Use] = (),
+        keep_done: timedelta | None = None,
     ) -> "RegisterHandler":
         """Register a function for `task`: an `async def`, a `def` (runs in a thread), or, with
         `process=True`, either of them in its own process.
@@ -407,9 +411,12 @@ class App:
         `timeout_s` and `retries` apply to jobs that request no other. `concurrency` is how many of
         them run at a time in one worker. `example` is a valid payload. `uses` names what it needs
         beyond the means of every wire: "postpone", "rate_limit", "children", "update_data"; a
-        worker refuses to start on a queue that lacks one of them.
+        worker refuses to start on a queue that lacks one of them. `keep_done` is how long its done
+        jobs are kept, in place of `jobs.keep_done`.
         """
         _check(task, timeout_s, retries, concurrency)
+        if keep_done is not None and keep_done < timedelta(seconds=1):
+            raise ValueError(f"handler {task!r}: keep_done={keep_done} must be at least 1 s")
         _check_queue(task, queue, wire)
         if unknown := set(uses) - _USES:
             known = ", ".join(sorted(_USES))
@@ -444,6 +451,7 @@ class App:
                 queue=queue,
                 wire=wire,
                 uses=frozenset(uses),
+                keep_done=keep_done,
             )
             if queue:
                 self._queue_handlers[place] = made

@@ -236,7 +236,7 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_does() -> None:
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
     wanted |= {keys.steps("")[len(keys.job("")) :]}
     wanted |= {*contract.IDEMPOTENCY_SPACES, keys.worker(""), keys.guard(""), keys.cron("")}
-    wanted |= {keys.cron_job("")}
+    wanted |= {keys.cron_job(""), keys.stub("")[len(keys.job("")) :]}
     wanted |= {keys.stats(0)[:-1] + "%.0f", keys.failures(0)[:-1] + "%.0f"}
     own = {contract.DEFAULT_QUEUE, contract.QUEUE_SEPARATOR, ":"}
     assert literals - {"", "%.0f"} == wanted | own

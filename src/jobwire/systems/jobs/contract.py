@@ -37,6 +37,7 @@ QUEUES_CHANGED: Final = "queues"
 """On the control channel: the set of paused queues has changed."""
 
 EVENTS_SUFFIX: Final = ":events"
+STUB_SUFFIX: Final = ":stub"
 """*Source.* The key of a job's events is that of the job and this."""
 
 STEPS_SUFFIX: Final = ":steps"
@@ -61,6 +62,10 @@ class StreamsKeys:
 
     def events(self, job_id: str) -> str:
         return f"{self.prefix}job:{job_id}{EVENTS_SUFFIX}"
+
+    def stub(self, job_id: str) -> str:
+        """HASH: what is left of a job that was kept for less than its idempotency key (L-8)."""
+        return f"{self.prefix}job:{job_id}{STUB_SUFFIX}"
 
     def idempotency(self, name: str) -> str:
         """STRING: the id of the job that was created with this key. `name` is what

@@ -167,6 +167,10 @@ class StreamsQueue:
         """The job with all fields of the wire, or None."""
         return LazyReply(self._sent().call("HGETALL", self.keys.job(job_id)), read_record)
 
+    def stub(self, job_id: JobId) -> Awaitable[Record | None]:
+        """What is left of a job that is no longer kept, for its idempotency key; or None."""
+        return LazyReply(self._sent().call("HGETALL", self.keys.stub(job_id)), read_record)
+
     def status_and_tenant(self, job_id: JobId) -> Awaitable[StatusAndTenant | None]:
         """A job's status and tenant, without reading large fields; or None."""
         call = self._sent().call("HMGET", self.keys.job(job_id), *_STATUS_AND_TENANT)

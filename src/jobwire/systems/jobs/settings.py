@@ -3,8 +3,9 @@
 Passed to the queue and the engine.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from jobwire.job.errors import RefusedError
 from jobwire.systems.jobs import contract
@@ -17,6 +18,15 @@ class StreamsSettings:
     # The source's own name for it.
     job_ttl_s: int = field(default=contract.DEFAULT_TTL_S, metadata={"env": "JOB_TTL_S"})
     """Time to live of a job's keys after their last change; a job may set its own."""
+    keep_done: timedelta = timedelta(0)
+    """How long a job is kept that a worker ended as done or canceled; 0 means its `ttl_s`. Its
+    idempotency key is kept for the whole `ttl_s`."""
+    keep_failed: timedelta = timedelta(0)
+    """The same for a job that failed."""
+    keep_done_of: Mapping[str, timedelta] = field(
+        default_factory=dict[str, timedelta], metadata={"setting": False}
+    )
+    """`keep_done` of tasks whose handlers declare their own."""
     max_queue: int = contract.MAX_QUEUE
     """Maximum number of waiting jobs; further jobs are refused."""
     tenant_max_open: int = 0
@@ -93,5 +103,9 @@ class StreamsSettings:
             value: float = getattr(self, name)
             if not low <= value <= high:
                 yield name, f"must lie between {low} and {high}, is {value}"
+        for name in ("keep_done", "keep_failed"):
+            kept: timedelta = getattr(self, name)
+            if kept and not 1 <= kept.total_seconds() <= contract.MAX_TTL_S:
+                yield name, f"must be 0, or lie between 1 s and {contract.MAX_TTL_S} s"
         if not self.key_prefix.isprintable() or len(self.key_prefix) > 200:
             yield "key_prefix", "must be printable, at most 200 characters"

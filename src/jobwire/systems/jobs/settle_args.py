@@ -77,12 +77,14 @@ def calls(
     """The script calls that write `batch`: each with the places of its jobs, in order. The answers
     to a call without places mean nothing."""
     for at in range(0, len(batch), limit):
-        yield from _calls(batch[at : at + limit], at, settings.store_tracebacks)
+        yield from _calls(batch[at : at + limit], at, settings)
 
 
 def _calls(
-    batch: Sequence[tuple[LeasedJob, Outcome]], offset: int, store_tracebacks: bool
+    batch: Sequence[tuple[LeasedJob, Outcome]], offset: int, settings: StreamsSettings
 ) -> Iterator[Call]:
+    store_tracebacks = settings.store_tracebacks
+    is_kept_shorter = settings.keep_done or settings.keep_failed or settings.keep_done_of
     ends: Call = (_SETTLE, [], [])
     retries: Call = (RETRY, [], [])
     releases: Call = (_RELEASE, [], [])
@@ -101,6 +103,8 @@ def _calls(
                 {"job_id": leased.job.id},
             )
             target, texts = _outcome_args(_UNWRITABLE, leased.job.attempt, False)
+        if is_kept_shorter and target is _SETTLE:
+            texts = (_with_retention(str(texts[0]), leased.job.task, settings), *texts[1:])
         call = ends if target is _SETTLE else retries if target is RETRY else releases
         queue = leased.job.source
         # By the script's name: the hash of a script is that of its whole text.
@@ -110,6 +114,15 @@ def _calls(
         call[1].append(place)
         call[2].extend((*fence, *texts))
     yield from (call for call in (ends, retries, releases) if call[1])
+
+
+def _with_retention(status: str, task: str, settings: StreamsSettings) -> str:
+    """L-8: the status, after the seconds that the job is kept if they are not its `ttl_s`."""
+    if status == _ERROR:
+        kept = settings.keep_failed
+    else:
+        kept = settings.keep_done_of.get(task, settings.keep_done)
+    return f"{max(1, round(kept.total_seconds()))} {status}" if kept else status
 
 
 def _outcome_args(

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -60,9 +61,14 @@ def jobs_engines(context: WorkerContext) -> WorkerParts:
     queues = [queue for queue in found.queues if context.reads(queue)]
     if not queues:
         return WorkerParts(engines=[])
+    own = {
+        handler.task: handler.keep_done
+        for handler in (*context.app.queue_handlers, *context.app.handlers.values())
+        if handler.keep_done
+    }
     engine = StreamsEngine(
         connection,
-        jobs,
+        replace(jobs, keep_done_of=own),
         queues=queues,
         task_queues=found.by_task,
         former_queue=found.former if context.app.name in queues else "",

@@ -186,6 +186,8 @@ class JobRoutes:
             case Already():
                 record = await self._queue.record(answer.job_id)
                 if record is None:
+                    record = await self._queue.stub(answer.job_id)
+                if record is None:
                     # The job expired meanwhile, and the key with it.
                     return await self.submit_request(request, job_request)
                 return await self._reply(

@@ -4,7 +4,7 @@
 -- Hash, terminal event and acknowledgement change together: a reader never sees "done"
 -- without its result, and a job whose lease was lost is never settled twice.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:stub, idempotency:<name>,
 -- jobs:open, jobs:stats:<minute>,
 -- jobs:failures:<hour>[:<tenant>]
 --
@@ -12,7 +12,8 @@
 --   queue    stream  jobs:stream
 -- ARGV
 --   default_ttl_s, max_events, consumer
---   ...   for each job: job id, entry, token, status, its result or error object,
+--   ...   for each job: job id, entry, token, status (after a number and a space: the seconds that the
+--         job is kept, if they are less than its ttl_s), its result or error object,
 --         exception: empty, or a JSON array of its type, message and traceback;
 --         before the jobs of another queue than the default one: its name, and empty texts
 -- RETURNS
@@ -21,8 +22,24 @@
 --   lost      the job belongs to another delivery; nothing was written
 --   gone      the hash expired or is none; the entry was acknowledged
 --   refused   the server refuses to write it; call again
--- CLAUSES J-3 J-4 J-5 J-9 J-31 J-33 J-55
+-- CLAUSES J-3 J-4 J-5 J-9 J-31 J-33 J-55 L-8
 -- INCLUDE keys job state fence outcome
+-- L-8: when an ended job expires that is kept for less than its ttl_s. A stub stays with its idempotency
+-- key, so that a repeated submission gets this job's id.
+local function retained_until(id, keep_s, status, name, expiry)
+  local kept_until = string.format('%.0f', now_ms + keep_s * 1000)
+  if tonumber(kept_until) >= tonumber(expiry) then return expiry end
+  if name and name ~= '' then
+    local task, created, fingerprint, tenant =
+      unpack(redis.call('HMGET', job_key(id), 'task', 'created_ts', 'fingerprint', 'tenant'))
+    redis.call('HSET', stub_key(id), 'job_id', id, 'task', task or '', 'status', status,
+      'created_ts', created or now, 'updated_ts', now, 'fingerprint', fingerprint or '',
+      'tenant', tenant or '')
+    redis.call('PEXPIREAT', stub_key(id), expiry)
+  end
+  return kept_until
+end
+
 local function settle(id, entry, token, status, body, exception)
   -- Every job passes here: its fields are read without a table of names (read_fenced).
   local values = redis.pcall('HMGET', job_key(id),
@@ -32,11 +49,16 @@ local function settle(id, entry, token, status, body, exception)
   if refusal then
     return refusal_answer(refusal, entry, refusal == 'ended' and owner == settled(token))
   end
-  local expiry = expiry_of(values[3])
+  local expiry, kept_until = expiry_of(values[3]), nil
+  if string.byte(status) < 58 then
+    local keep_s
+    keep_s, status = string.match(status, '^(%d+) (%a+)$')
+    kept_until = retained_until(id, keep_s, status, values[5], expiry)
+  end
   if status == 'done' then
-    finish(id, expiry, status, body, '', 'worker.settle', '{}', 'owner', settled(token))
+    finish(id, kept_until or expiry, status, body, '', 'worker.settle', '{}', 'owner', settled(token))
   else
-    finish(id, expiry, status, '', body, 'worker.settle', body, 'owner', settled(token))
+    finish(id, kept_until or expiry, status, '', body, 'worker.settle', body, 'owner', settled(token))
   end
   extend_key(values[5], expiry)
   count_since('duration:', values[4] or now)

@@ -6,7 +6,7 @@
 -- idempotency key that has its job, creates nothing. Each job has its own answer, the
 -- same as if it had been submitted alone.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:stub,
 -- idempotency keys, jobs:delayed, jobs:suspended, jobs:open[:<tenant>], jobs:index[:<tenant>], jobs:tenants,
 -- jobs:queues, jobs:stats:<minute>, jobs:bytes:<tenant>, jobs:guard:recount:<tenant>,
 -- jobs:guard:bytes:<tenant>
@@ -44,11 +44,17 @@ local function depth()
   return waiting[queue]
 end
 
--- The job of an idempotency key, its fingerprint and tenant. A key whose job is gone is free again.
+-- The job of an idempotency key, its fingerprint and tenant. A key whose job is gone is free again,
+-- unless the job has left its stub (L-8).
 local function job_of_key(name)
   local id = redis.call('GET', idempotency_key(name))
-  if not id or redis.call('EXISTS', job_key(id)) == 0 then return nil end
-  local values = redis.call('HMGET', job_key(id), 'fingerprint', 'tenant')
+  if not id then return nil end
+  local key = job_key(id)
+  if redis.call('EXISTS', key) == 0 then
+    key = stub_key(id)
+    if redis.call('EXISTS', key) == 0 then return nil end
+  end
+  local values = redis.call('HMGET', key, 'fingerprint', 'tenant')
   return id, values[1] or '', values[2] or ''
 end
 

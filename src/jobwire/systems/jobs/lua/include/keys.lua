@@ -39,6 +39,7 @@ local function events_key(id)
 end
 -- D-1: the record of a job: results of its steps, and what it waits for.
 local function steps_key(id) return job_key(id) .. ':steps' end
+local function stub_key(id) return job_key(id) .. ':stub' end
 -- J-11: the default tenant, other tenants and cron each have a prefix of their own. A name without one
 -- is a caller's text that an earlier version stored: it must not reach any other key.
 local function idempotency_key(name)

@@ -91,6 +91,11 @@ class Trio:
         ports = sorted(self._names(port) for port in self.ports)
         return next(server for server in self.servers if server.port == ports[1])
 
+    @property
+    def replicas(self) -> list[Replicated]:
+        primary = self.primary
+        return [server for server in self.servers if server is not primary]
+
     def start(self) -> Self:
         """Start everything; returns when the sentinels know each other and the replicas."""
         first, *others = self.servers

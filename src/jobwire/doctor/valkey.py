@@ -26,6 +26,7 @@ _DISK_PAUSE_S: Final = 0.03
 
 async def examine(config: Config, *, fix: str) -> AsyncIterator[Finding]:
     """Check one server; `fix` is for an unreachable server."""
+    by_sentinels = bool(config.sentinels)
     try:
         config = await find_primary(config)
         async with Connection.open(config, name="jobwire-doctor") as connection:
@@ -34,6 +35,9 @@ async def examine(config: Config, *, fix: str) -> AsyncIterator[Finding]:
                 yield finding
             if health.persistence == "aof":
                 yield await _disk(connection)
+            if by_sentinels:
+                for finding in await _replication(connection):
+                    yield finding
             yield await _clock(connection)
             yield await _nodes(connection)
             yield await _access(config)
@@ -129,6 +133,15 @@ async def _disk(connection: Connection) -> Finding:
         "with appendfsync everysec, a killed server loses the jobs accepted meanwhile",
         "use a disk with faster syncs, or appendfsync always; see docs/durability.md",
     )
+
+
+async def _replication(connection: Connection) -> list[Finding]:
+    faults = await HealthChecker(connection).replication_faults()
+    if not faults:
+        return [Finding("valkey replication", "ok", "fit for a failover")]
+    return [
+        Finding("valkey replication", "fault", each.found, each.why, each.fix) for each in faults
+    ]
 
 
 async def _clock(connection: Connection) -> Finding:

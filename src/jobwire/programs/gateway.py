@@ -99,11 +99,15 @@ async def _valkey_health(connection: "Connection") -> HealthStatus:
     from jobwire.valkey import HealthChecker, ValkeyError
     from jobwire.valkey.health import OUT_OF_MEMORY
 
+    checker = HealthChecker(connection)
     try:
-        refusal = await HealthChecker(connection).write_refusal()
+        refusal = await checker.write_refusal()
+        faults = await checker.replication_faults() if connection.config.sentinels else []
     except ValkeyError as error:
         return HealthStatus("down", str(error), "see its log")
     if refusal is None:
+        for fault in faults:
+            return HealthStatus("degraded", f"{fault.found}: {fault.why}", fault.fix)
         return HealthStatus("ready")
     # J-12: submissions get 503; reads, cancels and running jobs are served.
     if refusal.code == OUT_OF_MEMORY:

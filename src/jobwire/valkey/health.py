@@ -19,6 +19,8 @@ _WRITABLE: Final = _SCRIPTS["writable"]
 OUT_OF_MEMORY: Final = "OOM"
 """The code of a server that has reached `maxmemory`."""
 _MAX_LAG: Final = 1000
+_REPLICAS: Final = 2
+_MAX_REPLICA_LAG_S: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,16 @@ class Health:
     lag: int | None
     """Entries not yet delivered to the group, counted up to 1000; None: no such group, or none
     given."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationFault:
+    """A setting with which a failover loses more than it has to, or leaves a server that refuses
+    writes (G-21)."""
+
+    found: str
+    why: str
+    fix: str
 
 
 class HealthChecker:
@@ -99,6 +111,33 @@ class HealthChecker:
             persistence=await self._persistence(info),
             lag=lag,
         )
+
+    async def replication_faults(self) -> list[ReplicationFault]:
+        """What is wrong with a primary that is to fail over; nothing where it cannot be read."""
+        text = await self._connection.call("INFO", "replication")
+        found = dict(line.split(":", 1) for line in str(text).splitlines() if ":" in line)
+        faults: list[ReplicationFault] = []
+        replicas = int(found.get("connected_slaves", 0))
+        if found["role"] == "master" and replicas < _REPLICAS:
+            has = f"{replicas} of {_REPLICAS} replicas are connected"
+            why = "a promoted replica needs another one, or it refuses writes"
+            faults.append(ReplicationFault(has, why, "start the missing replica"))
+        try:
+            reply = await self._connection.call("CONFIG", "GET", "min-replicas-*")
+        except ServerError:
+            return faults  # hosted servers do not allow CONFIG
+        settings = {name: int(value) for name, value in cast("dict[str, str]", reply).items()}
+        if settings["min-replicas-to-write"] < 1:
+            has = "min-replicas-to-write is 0"
+            why = "a primary that was cut off accepts writes, and all of them are lost"
+            faults.append(ReplicationFault(has, why, "CONFIG SET min-replicas-to-write 1"))
+        elif not 0 < settings["min-replicas-max-lag"] <= _MAX_REPLICA_LAG_S:
+            has = f"min-replicas-max-lag is {settings['min-replicas-max-lag']}"
+            why = "a primary that was cut off accepts writes for that many seconds"
+            faults.append(
+                ReplicationFault(has, why, f"CONFIG SET min-replicas-max-lag {_MAX_REPLICA_LAG_S}")
+            )
+        return faults
 
     async def _lag(self, stream: str, group: str) -> int | None:
         lag = cast(int, await self._connection.run(_LAG, [stream], [group, _MAX_LAG]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -45,6 +46,20 @@ async def test_l08_an_ended_job_is_kept_for_its_time(
         for key in (f"job:{job_id}", f"job:{job_id}:events"):
             assert kept_s - 1 <= raw.ttl_s(key) <= kept_s
         assert not raw.exists(f"job:{job_id}:stub")
+
+
+async def test_l08_the_bytes_of_a_tenant_are_kept_as_long_as_its_job(
+    connection: Connection, raw: Raw
+) -> None:
+    async with StreamsLab(connection, tenant_max_bytes=10_000_000, **KEPT) as lab:
+        worker = await lab.worker()
+        await lab.submit(json.dumps({"text": "x" * 50_000}), ttl_s=100_000)
+        (leased,) = await worker.take(1)
+        await worker.settle([(leased, Done("1"))], 0)
+        spans = raw.plain.hgetall("jobs:bytes:default")
+        ends = {int(span) for span, size in spans.items() if span != "total" and int(size) > 0}
+        assert ends
+        assert max(ends) * 1000 <= raw.now_ms() + 110_000
 
 
 async def test_l08_a_job_is_never_kept_longer_than_its_ttl(

@@ -37,8 +37,10 @@ QUEUES_CHANGED: Final = "queues"
 """On the control channel: the set of paused queues has changed."""
 
 EVENTS_SUFFIX: Final = ":events"
-STUB_SUFFIX: Final = ":stub"
 """*Source.* The key of a job's events is that of the job and this."""
+
+STUB_SUFFIX: Final = ":stub"
+"""The key of what is left of a job (L-8) is that of the job and this."""
 
 STEPS_SUFFIX: Final = ":steps"
 """The key of a job's record is that of the job and this."""

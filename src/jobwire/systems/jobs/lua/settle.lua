@@ -4,9 +4,8 @@
 -- Hash, terminal event and acknowledgement change together: a reader never sees "done"
 -- without its result, and a job whose lease was lost is never settled twice.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:stub, idempotency:<name>,
--- jobs:open, jobs:stats:<minute>,
--- jobs:failures:<hour>[:<tenant>]
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, job:<id>:stub,
+-- idempotency:<name>, jobs:open, jobs:stats:<minute>, jobs:failures:<hour>[:<tenant>], jobs:bytes:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -23,7 +22,8 @@
 --   gone      the hash expired or is none; the entry was acknowledged
 --   refused   the server refuses to write it; call again
 -- CLAUSES J-3 J-4 J-5 J-9 J-31 J-33 J-55 L-8
--- INCLUDE keys job state fence outcome
+-- INCLUDE keys job state fence outcome bytes
+
 -- L-8: when an ended job expires that is kept for less than its ttl_s. A stub stays with its idempotency
 -- key, so that a repeated submission gets this job's id.
 local function retained_until(id, keep_s, status, name, expiry)
@@ -37,6 +37,8 @@ local function retained_until(id, keep_s, status, name, expiry)
       'tenant', tenant or '')
     redis.call('PEXPIREAT', stub_key(id), expiry)
   end
+  redis.call('PEXPIREAT', steps_key(id), kept_until)
+  move_bytes(id, kept_until)
   return kept_until
 end
 

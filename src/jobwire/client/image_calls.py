@@ -2,6 +2,7 @@
 
 import mimetypes
 import time
+from pathlib import Path
 from typing import Final
 
 from jobwire.api import images as api
@@ -43,7 +44,8 @@ def content_type_of(name: str) -> str:
     kind = _BY_SUFFIX.get(Path(name).suffix.lower()) or mimetypes.guess_type(name)[0]
     if kind not in api.CONTENT_TYPES:
         raise Invalid(
-            "not a JPEG, PNG, WebP, AVIF or HEIC photo by its name; in Python, give its content_type",
+            "not a JPEG, PNG, WebP, AVIF or HEIC photo by its name; "
+            "in Python, give its content_type",
             code="unsupported_media_type",
             status=415,
         )

@@ -85,7 +85,9 @@ class HttpServer:
         while (state.connections or state.tasks) and not self._forced and loop.time() < until_s:
             await asyncio.sleep(_DRAIN_CHECK_S)
         if tasks := tuple(state.tasks):
-            _log.error("%d requests were cancelled: they did not end in time", len(tasks))
+            _log.error(
+                "requests cancelled requests=%(requests)s; too late", {"requests": len(tasks)}
+            )
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks, timeout=_CANCEL_S)

@@ -344,7 +344,9 @@ class Processing:
             if not entry.held_at:
                 entry = replace(entry, held_at=format_time(now_utc()))
                 await asyncio.to_thread(self._spool.update, entry)
-                _log.info("photo held for review: image=%s", entry.image_id)
+                _log.info(
+                    "photo held for review image_id=%(image_id)s", {"image_id": entry.image_id}
+                )
             while True:
                 if self._left_s(entry) <= 0:
                     raise _Failure(_expired(entry))

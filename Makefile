@@ -72,6 +72,8 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	@$(BIN)/python -m tests.chaos $(ARGS)
 	@test -n "$(ARGS)" || CHAOS_RESTARTS=$${CHAOS_RESTARTS:-1000} CHAOS_LIMIT_S=$${CHAOS_LIMIT_S:-120} \
 	  $(BIN)/python -m pytest tests/stories/test_server_failures.py -k restarted -q -s
+	@test -n "$(ARGS)" || CHAOS_STEP_KILLS=$${CHAOS_STEP_KILLS:-200} \
+	  $(BIN)/python -m pytest tests/stories/test_durable_kills.py -k random -q
 	@test -n "$(ARGS)" || CHAOS_WATCH_S=$${CHAOS_WATCH_S:-60} \
 	  $(BIN)/python -m pytest tests/stories/test_event_streams.py -k cut -q
 	@test -n "$(ARGS)" || CHAOS_MUTANTS=$${CHAOS_MUTANTS:-2000} \

@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from jobwire import App, Context
+from jobwire import App, Context, StepInterrupted, SyncContext
 
 app = App()
 
@@ -88,3 +88,44 @@ async def tokens(ctx: Context) -> int:
             await asyncio.sleep(0.01)
         await ctx.emit("token", {"n": number})
     return os.getpid()
+
+
+# ── steps ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pay(file: str, job_id: str, name: str) -> str:
+    """`job step`, in one write; the result is the name."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(descriptor, f"{job_id} {name}\n".encode())
+    os.close(descriptor)
+    return name
+
+
+@app.handler("steps-async")
+async def steps_async(ctx: Context) -> list[str]:
+    """Two steps, and between them one that may run once."""
+    mark(ctx)
+    file, job_id = ctx.payload["paid"], ctx.job.id
+    found = [await ctx.step("one", pay, file, job_id, "one")]
+    try:
+        found.append(await ctx.step_once("two", pay, file, job_id, "two"))
+    except StepInterrupted:
+        found.append("interrupted")
+    found.append(await ctx.step("three", pay, file, job_id, "three"))
+    return found
+
+
+@app.handler("steps-thread")
+def steps_thread(ctx: SyncContext) -> list[str]:
+    mark(ctx)
+    file, job_id = ctx.payload["paid"], ctx.job.id
+    found = [ctx.step("one", pay, file, job_id, "one")]
+    try:
+        found.append(ctx.step_once("two", pay, file, job_id, "two"))
+    except StepInterrupted:
+        found.append("interrupted")
+    found.append(ctx.step("three", pay, file, job_id, "three"))
+    return found
+
+
+app.handler("steps-process", process=True)(steps_thread)

@@ -70,6 +70,7 @@ openapi: $(VENV)/.dev ## write tests/contracts/openapi.json anew, after a change
 
 chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHAOS_SEED repeats it); under 20 minutes
 	@$(BIN)/python -m tests.chaos $(ARGS)
+	@test -n "$(ARGS)" || CHAOS_S=$${CHAOS_S:-60} $(BIN)/python -m tests.chaos sentinel
 	@test -n "$(ARGS)" || CHAOS_RESTARTS=$${CHAOS_RESTARTS:-1000} CHAOS_LIMIT_S=$${CHAOS_LIMIT_S:-120} \
 	  $(BIN)/python -m pytest tests/stories/test_server_failures.py -k restarted -q -s
 	@test -n "$(ARGS)" || CHAOS_STEP_KILLS=$${CHAOS_STEP_KILLS:-200} \

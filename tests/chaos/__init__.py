@@ -10,6 +10,7 @@
     checker.py   history → violations, one pure function per rule
     failover.py  a primary dies, a lagging replica takes over
     run.py       one run from start to result; `python -m tests.chaos` and the suite call it
+    sentinel.py  failovers by Sentinel under load: primaries killed and paused
     mutants.py   test of the checker: broken products, and the rules that must report them
 
 The product's own logs and metrics are never used as evidence.

@@ -1,7 +1,7 @@
 """`python -m tests.chaos`: one long run. CHAOS_SEED repeats one, CHAOS_S is its length in seconds.
 
 `python -m tests.chaos kill freeze` allows only those faults; `… mutants` tests the checker
-with every broken product, `… mutants no-fence` with one.
+with every broken product, `… mutants no-fence` with one; `… sentinel` kills and pauses primaries.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from pathlib import Path
 from tests.chaos.mutants import prove
 from tests.chaos.plan import AT_SERVER_ONLY, KINDS
 from tests.chaos.run import chaos
+from tests.chaos.sentinel import LEVELS, failovers
 
 
 def main(args: list[str]) -> int:
     if args[:1] == ["mutants"]:
         return prove(args[1:])
+    if args[:1] == ["sentinel"]:
+        return max(run_failovers(level) for level in args[1:] or LEVELS)
     if unknown := set(args) - set(KINDS):
         print(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
         return 2
@@ -31,6 +34,17 @@ def main(args: list[str]) -> int:
         return run(seed, seconds, args)
     # Without faults at the workers, no job may be reclaimed from one (R21).
     return max(run(seed, 0.75 * seconds, KINDS), run(seed, 0.25 * seconds, AT_SERVER_ONLY))
+
+
+def run_failovers(level: str) -> int:
+    """One run at a level of durability; 1 if a rule was broken."""
+    seed = int(os.environ.get("CHAOS_SEED") or secrets.randbelow(10**6))
+    seconds = float(os.environ.get("CHAOS_S") or 120)
+    print(f"CHAOS_SEED={seed} for {seconds:g} s of failovers, durability {level}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="jobwire-chaos-") as folder:
+        outcome = asyncio.run(failovers(Path(folder), seed, seconds, level))
+    print(outcome, flush=True)
+    return 1 if outcome.violations else 0
 
 
 def run(seed: int, seconds: float, kinds: Sequence[str]) -> int:

@@ -90,24 +90,29 @@ class Fleet:
     async def running(self) -> AsyncGenerator[None]:
         """Start the server and the programs, and restart programs that die."""
         with self.server:
+            async with self._running_programs():
+                yield
+
+    @contextlib.asynccontextmanager
+    async def _running_programs(self) -> AsyncGenerator[None]:
+        try:
+            for number in range(GATEWAYS):
+                self.ports.append(free_port())
+                args = ("gateway", "--port", str(self.ports[-1]))
+                self.seats.append(self._seat(f"gateway {number}", args))
+            self._add_worker(SLOTS[0])
+            await self._all_ready()
+            tending = asyncio.create_task(self._tend())
             try:
-                for number in range(GATEWAYS):
-                    self.ports.append(free_port())
-                    args = ("gateway", "--port", str(self.ports[-1]))
-                    self.seats.append(self._seat(f"gateway {number}", args))
-                self._add_worker(SLOTS[0])
-                await self._all_ready()
-                tending = asyncio.create_task(self._tend())
-                try:
-                    yield
-                finally:
-                    self._tending = False
-                    await tending
+                yield
             finally:
-                for seat in self.seats:
-                    seat.close()
-                for replica in self._replicas:
-                    replica.stop()
+                self._tending = False
+                await tending
+        finally:
+            for seat in self.seats:
+                seat.close()
+            for replica in self._replicas:
+                replica.stop()
 
     async def grow(self) -> None:
         """Start the further workers: from now on jobs may overtake each other."""
@@ -150,10 +155,15 @@ class Fleet:
 
     def _seat(self, name: str, args: Sequence[str], slots: int = 0) -> Seat:
         proxy = Proxy(self.server.port).start()
+        return self._seat_at(name, args, slots, proxy, proxy.url(self.server.url))
+
+    def _seat_at(
+        self, name: str, args: Sequence[str], slots: int, proxy: Proxy, server_url: str
+    ) -> Seat:
         env = {
             # Settings of the test run must not reach the programs.
             **{each: "" for each in os.environ if each.startswith("JOBWIRE_")},
-            "JOBWIRE_VALKEY_URL": proxy.url(self.server.url),
+            "JOBWIRE_VALKEY_URL": server_url,
             "JOBWIRE_LOGGING_LEVEL": "warning",
             "JOBWIRE_WORKER_LEASE": f"{round(LEASE_S * 1000)}ms",
             "JOBWIRE_WORKER_DRAIN": "1s",

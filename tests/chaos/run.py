@@ -47,6 +47,8 @@ class Outcome:
     deaths: int = 0
     quiet_after_s: float = 0.0
     violations: list[Violation] = field(default_factory=list[Violation])
+    survived: Counter[str] = field(default_factory=Counter[str])
+    """After failovers: how many jobs were accepted, and how many of them were lost."""
 
     def __str__(self) -> str:
         history = self.history
@@ -62,6 +64,8 @@ class Outcome:
             f"ended: {_listed(ends)}; quiet {self.quiet_after_s:.1f} s after the last",
             f"faults: {_listed(self.faults)}; {self.deaths} programs died",
         ]
+        if self.survived:
+            lines.append(f"over failovers: {_listed(self.survived)}")
         for rule, count in Counter(each.rule for each in self.violations).items():
             first = [each.what for each in self.violations if each.rule == rule][:3]
             lines.append(f"{rule} is broken {count} time(s), as in:")
@@ -84,7 +88,7 @@ async def chaos(folder: Path, seed: int, seconds: float, kinds: Sequence[str] = 
             await Caller("calm", seed, fleet.ports[:1], history).in_line(20)
             await fleet.grow()
             await _through_the_faults(fleet, inspector, outcome, seconds, kinds)
-            await _collect(fleet, inspector, history)
+            await collect(fleet, inspector, history)
         if seconds >= LONG_S:
             history.failed_over += await fail_over(fleet, folder)
         with plain_client(fleet.server, leaks.OBSERVER) as plain:
@@ -134,10 +138,10 @@ async def _through_the_faults(
         over.set()
         healed_s = time.monotonic()
         # Twice: a caller may still be asking for its last job when all the others have ended.
-        await _until_settled(inspector)
+        await until_settled(inspector)
         if any(not task.done() for task in calling):
             await asyncio.wait(calling, timeout=QUIET_S / 3)
-        await _until_settled(inspector)
+        await until_settled(inspector)
         outcome.quiet_after_s = time.monotonic() - healed_s
         for task in calling:
             task.cancel()
@@ -145,7 +149,7 @@ async def _through_the_faults(
     history.watches += [seen_by(watcher) for caller in callers for watcher in caller.watchers]
 
 
-async def _until_settled(inspector: Inspector) -> None:
+async def until_settled(inspector: Inspector) -> None:
     async def settled() -> bool:
         return not await asyncio.to_thread(lambda: inspector.unfinished(inspector.listed()))
 
@@ -153,7 +157,7 @@ async def _until_settled(inspector: Inspector) -> None:
         await wait_until(settled, timeout_s=QUIET_S)
 
 
-async def _collect(fleet: Fleet, inspector: Inspector, history: History) -> None:
+async def collect(fleet: Fleet, inspector: Inspector, history: History) -> None:
     """Record the state of all jobs at the end."""
     try:
         await wait_until(lambda: not inspector.at_rest(), timeout_s=10)

@@ -77,7 +77,7 @@ async def test_j34_a_stall_of_the_server_takes_no_job_from_a_live_worker(
             await site.check_ended_once(job)
 
 
-@clause("J-34")
+@clause("J-34", "G-27")
 async def test_g27_after_a_reconnect_a_process_reclaims_nothing_for_a_third_of_the_lease(
     valkey: LocalValkey, connection: Connection, proxy: Proxy
 ) -> None:

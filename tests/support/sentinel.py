@@ -26,7 +26,7 @@ NAME: Final = "main"
 DOWN_AFTER_MS: Final = 500
 PASSWORD: Final = "of-the-programs"
 SENTINEL_PASSWORD: Final = "of-the-sentinels"
-_ADMIN_PASSWORD: Final = "of-the-admin"
+ADMIN_PASSWORD: Final = "of-the-admin"
 _START_S: Final = 30.0
 
 
@@ -37,9 +37,9 @@ class Replicated(LocalValkey):
         folder.mkdir(parents=True)
         (folder / PASSWORD_FILE).write_text(PASSWORD)
         (folder / PASSWORD_FILE).chmod(0o600)
-        login = (f"masteruser {ADMIN}", f"masterauth {_ADMIN_PASSWORD}")
+        login = (f"masteruser {ADMIN}", f"masterauth {ADMIN_PASSWORD}")
         super().__init__(folder, port=free_port(), admin=True, extra=[*login, *extra])
-        self._admin_password = _ADMIN_PASSWORD
+        self._admin_password = ADMIN_PASSWORD
         self._is_paused = False
 
     @property
@@ -219,7 +219,7 @@ def _sentinel_config(port: int, primary: int, epoch: int) -> str:
         f"sentinel monitor {NAME} {LOOPBACK} {primary} 2",
         f"sentinel config-epoch {NAME} {epoch}",
         f"sentinel auth-user {NAME} {ADMIN}",
-        f"sentinel auth-pass {NAME} {_ADMIN_PASSWORD}",
+        f"sentinel auth-pass {NAME} {ADMIN_PASSWORD}",
         f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}",
         f"sentinel failover-timeout {NAME} 3000",
         f"sentinel parallel-syncs {NAME} 2",

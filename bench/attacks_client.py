@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import socket
 import sys
 import time
@@ -104,6 +105,46 @@ class Attacker:
         job = f'{{"task":"chat","payload":{{"messages":[{turns}]}}}}'
         self._post(f'{{"jobs":[{",".join([job] * 100)}]}}', "/v1/jobs/batch")
 
+    def pages(self) -> None:
+        """Pages of jobs whose errors are as large as an event may be."""
+        error = json.dumps({"code": "x", "message": "m", "partial": ["p" * 60_000]})
+
+        async def store() -> None:
+            async with Connection.open(self._valkey_url) as connection:
+                for number in range(200):
+                    fields = ("job_id", f"large-{number}", "task", "chat", "payload", "{}")
+                    times = ("created_ts", number, "updated_ts", number, "ttl_s", 600)
+                    key = f"job:large-{number}"
+                    await connection.call(
+                        "HSET", key, "status", "error", *fields, *times, "error", error
+                    )
+                    await connection.call("EXPIRE", key, 600)
+                    await connection.call("ZADD", "jobs:index", number, f"large-{number}")
+
+        asyncio.run(store())
+        self._request(b"GET /v1/jobs?limit=200 HTTP/1.1\r\n%b\r\n" % _HOST)
+
+    def users(self) -> None:
+        """Connections of another user of the machine; of the own one, if that is not root."""
+        self.connect().close()  # imports what the other user may not read
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        while self.running:
+            self._request(b"GET /v1/jobs HTTP/1.1\r\nConnection: close\r\n%b\r\n" % _HOST, 1)
+
+    def _request(self, request: bytes, most: float = float("inf")) -> None:
+        """Requests one after another on one connection."""
+        asked = 0
+        with contextlib.suppress(OSError), self.connect() as peer, peer.makefile("rb") as answers:
+            while self.running and asked < most:
+                peer.sendall(request)
+                length = 0
+                while (line := answers.readline().strip()) != b"":
+                    if line.lower().startswith(b"content-length:"):
+                        length = int(line.partition(b":")[2])
+                answers.read(length)
+                asked, self.done = asked + 1, self.done + 1
+
     def _register(self) -> None:
         """A worker with the six tasks and their schemas."""
 
@@ -192,6 +233,8 @@ ATTACKS: Final[dict[str, Callable[[Attacker], None]]] = {
     "bodies": Attacker.bodies,
     "schema": Attacker.schema,
     "schemas": Attacker.schemas,
+    "pages": Attacker.pages,
+    "users": Attacker.users,
     "stray": Attacker.stray,
     "silent": Attacker.silent,
     "unread": Attacker.unread,

@@ -21,6 +21,7 @@ BENCHES: Final = {
     "idle": "calls a second of an idle gateway and of an idle worker (L-11)",
     "retention": "server memory at 100 jobs a second that are kept for a minute (G-0, L-8)",
     "routing": "start latency of jobs beside a worker with other tasks, and alone (J-53)",
+    "durable": "a recorded step: round trips, CPU of client and server (D-22)",
     "queues": "a second queue beside Q-1 and Q-2 (Q-10); a worker with 100 idle queues (B-20)",
     "bullmq": "server time of each BullMQ verb: our scripts beside those of npm BullMQ",
     "bullmq_jobs": "CPU of a job on the BullMQ wire, of Node 6 and of the Python package (Q-3)",

@@ -31,7 +31,7 @@ from jobwire.worker import Worker
 from tests.contracts import durable_handlers
 from tests.contracts.durable_handlers import KINDS, calls
 from tests.support import clause, wait_until
-from tests.support.raw import Raw, Recording
+from tests.support.raw import Raw, Recording, foreign_job
 from tests.support.streams import StreamsLab
 from tests.support.workers import started, stopped
 
@@ -295,6 +295,42 @@ async def test_d07_lost_deliveries_before_a_new_record_do_not_count(
         last = await lab.worker()
         assert await last.take(1) == []
         assert json.loads(raw.field(f"job:{job_id}", "error") or "")["code"] == "delivery_limit"
+
+
+# ── beside programs of others ────────────────────────────────────────────────────────────────────
+
+
+@clause("D-1", "J-39")
+async def test_d01_a_foreign_gateways_job_records_its_steps(
+    lab: StreamsLab, raw: Raw, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "calls")
+    payload = json.dumps({"path": path, "fail": ["three"]})
+    job_id = JobId("foreign")
+    raw.call("XDEL", "jobs:stream", foreign_job(raw, job_id, task="async", payload=payload))
+    raw.add("jobs:stream", {"job_id": job_id, "task": "async", "payload": payload})
+    async with working(lab, durable_handlers.app):
+        assert (await ended(lab, job_id))["result"] == [100, 100, 100]
+    assert calls(path) == ["one", "two", "three", "three"]
+
+
+@clause("D-1", "D-18", "J-33")
+async def test_d01_a_foreign_worker_takes_a_job_with_a_record_over(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    worker, leased = await lab.start()
+    assert await worker.report([(leased, result("a"))]) == [ReportAnswer.WRITTEN]
+    (entry,) = raw.pending("jobs:stream")
+    raw.call("XCLAIM", "jobs:stream", "workers", "foreign-1", 0, entry)
+    assert await worker.report([(leased, result("b"))]) == [ReportAnswer.LOST]
+    key = f"job:{leased.job.id}"
+    assert list(raw.fields(f"{key}:steps")) == ["s:a"]
+    raw.call("HSET", key, "status", "done", "result", "1")
+    raw.add(f"{key}:events", {"type": "done", "ts": "1", "step": "theirs", "data": "{}"})
+    raw.call("XACK", "jobs:stream", "workers", entry)
+    await lab.sweep()
+    assert await lab.ends(leased.job.id) == 1
+    assert raw.ttl_s(f"{key}:steps") > 0
 
 
 # ── D-2, D-4 ─────────────────────────────────────────────────────────────────────────────────────

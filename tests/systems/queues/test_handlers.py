@@ -71,6 +71,20 @@ async def run(
     return await ended(queue, answer.job_id)
 
 
+@clause("D-18")
+async def test_d18_a_bullmq_queue_records_no_steps(serve: Serve, queue: QueueProducer) -> None:
+    app, called = App(), list[str]()
+
+    @app.handler("task", queue=QUEUE)
+    async def task(ctx: Context) -> None:
+        await ctx.step("one", called.append, "one")
+
+    await serve(app)
+    job = await run(queue, attempts=3)
+    assert "cannot record steps" in job.failed_reason
+    assert (called, job.attempts_made) == ([], 1), "nothing was paid for, and it is not retried"
+
+
 @clause("B-24")
 @pytest.mark.parametrize("kind", ["coroutine", "thread", "process"])
 async def test_b24_a_parent_reads_its_children_in_every_kind_of_handler(

@@ -336,6 +336,67 @@ def test_o04_a_time_that_no_calendar_has_does_not_empty_a_screen(
         plain.delete(f"job:{job_id}", f"job:{job_id}:events")
 
 
+ODD_VALUES: Final = (
+    *("null", "[]", "{}", '""', "0", "-1", "1e308", "9" * 300, "true", "\\ud800", "\x00\x1b[2J"),
+    *("80." * 27_000, '{"percent":"NaN","message":{}}', '{"percent":-1e9,"message":[1]}'),
+    *(
+        '{"percent":1e400}',
+        '{"code":{},"message":[]}',
+        '{"code":null,"message":null,"attempt":"x"}',
+    ),
+    *("\u202egnp.exe", "🧨" * 500, "<svg onload=window.hacked=1>", '{"__proto__":{"x":1}}'),
+    *(
+        "[" * 60 + "]" * 60,
+        '{"toString":1,"constructor":null}',
+        "9999999999999999",
+        "-8640000000000001",
+    ),
+)
+
+
+@clause("O-4", "O-15")
+def test_o15_no_value_of_a_job_empties_a_screen(
+    site: PageSite, browser: Browser, fresh: Fresh
+) -> None:
+    """Other programs may write any value into any field of a job."""
+    task = fresh("fuzz")
+    fields = ("error", "progress", "result", "payload", "worker", "retry_of", "exception_message")
+    numbers = ("created_ts", "updated_ts", "started_ts", "attempt", "cancel_ts", "ttl_s")
+    ids = [f"{task}-{at:04}" for at in range(len(ODD_VALUES))]
+    with plain_client(site.fleet.valkey, "hostile") as plain:
+        for at, (job_id, value) in enumerate(zip(ids, ODD_VALUES, strict=True)):
+            status = ("error", "running", "done")[at % 3]
+            plain.hset(
+                f"job:{job_id}",
+                mapping={
+                    "job_id": job_id,
+                    "task": task,
+                    "status": status,
+                    "ttl_s": "600",
+                    "created_ts": "1767225600000",
+                    "updated_ts": "1767225600000",
+                    **dict.fromkeys(fields, value),
+                    **(dict.fromkeys(numbers, value) if value.lstrip("-").isdigit() else {}),
+                },
+            )
+            plain.expire(f"job:{job_id}", 600)
+            plain.zadd("jobs:index", {job_id: 1767225600000 + at})
+    listed = site.client.list(task=task, limit=100).jobs
+    assert len(listed) > len(ids) // 2
+    with browser.page(may_complain=True) as page:
+        page.open(f"{site.url}/#/jobs?task={task}")
+        rows = "document.querySelectorAll('table.jobs tbody tr').length"
+        until(page, f"{rows} >= {len(listed)}", "every row")
+        assert page.run(NOT_HACKED)
+        for job in listed:
+            for tab in ("", "?tab=payload", "?tab=result"):
+                show(page, site.url, f"#/jobs/streams/{job.job_id}{tab}", job.job_id[-4:])
+            assert page.run(NOT_HACKED), job.job_id
+    with plain_client(site.fleet.valkey, "hostile") as plain:
+        plain.delete(*(f"job:{job_id}" for job_id in ids))
+        plain.zrem("jobs:index", *ids)
+
+
 @clause("O-4")
 def test_o04_a_long_list_keeps_few_rows_in_the_page(site: PageSite, browser: Browser) -> None:
     for _ in range(MANY // 200):

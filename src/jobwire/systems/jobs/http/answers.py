@@ -3,6 +3,7 @@
 JSON of callers and handlers (payload, result, error) is passed byte for byte.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -138,14 +139,21 @@ def _json(text: str) -> Raw:
 
 
 def _preview(text: str) -> Raw:
-    """O-15: a value in a list; of a long one the beginning, as text."""
-    return _json(text if len(text) <= _MAX_PREVIEW else _cut(text))
+    """O-15: a value in a list; of a long one the beginning, as text. A number that a reader refuses
+    (1e400) would hide the other jobs."""
+    if not text:
+        return _NULL
+    if len(text) <= _MAX_PREVIEW:
+        with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
+            msgspec.json.decode(text)
+            return Raw(text.encode())
+    return Raw(msgspec.json.encode(readable(_cut(text))))
 
 
 def _error_preview(text: str) -> Raw:
     """The same for an error, whose code and message are shown in any case."""
     if len(text) <= _MAX_PREVIEW:
-        return _json(text)
+        return _preview(text)
     try:
         error = _decode_error(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -8,6 +8,7 @@ import asyncio
 import os
 import secrets
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,10 @@ def _bare(folder: Path) -> Any:
     return app
 
 
+async def _decodable() -> Collection[str]:
+    return ("image/jpeg",)
+
+
 async def _gateway(folder: Path, port: int, url: str) -> None:
     settings = GatewaySettings()
     streams = SseConnections(settings)
@@ -60,6 +65,7 @@ async def _gateway(folder: Path, port: int, url: str) -> None:
             TokenVerifier(read_public_key(str(folder / "public.pem"))),
             sniff=lambda _: "image/jpeg",
             limits=UploadLimits(),
+            decodable=_decodable,
             unavailable=lambda: None,
             accepted=spool.remove,
         )

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, cast
 
 from redis.sentinel import Sentinel
 
@@ -63,7 +63,7 @@ def following(trio: Trio) -> Plain:
         decode_responses=True,
         socket_timeout=5,
     )
-    return sentinels.master_for(NAME, redis_class=Plain)
+    return cast("Plain", sentinels.master_for(NAME, redis_class=Plain))
 
 
 async def failovers(folder: Path, seed: int, seconds: float, level: str) -> Outcome:

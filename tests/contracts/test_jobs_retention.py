@@ -17,6 +17,7 @@ from jobwire.job.messages import (
     JobRequest,
     Mismatch,
     SettleAnswer,
+    Submitted,
 )
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
@@ -89,7 +90,8 @@ async def test_l08_the_idempotency_key_keeps_the_first_jobs_id(
         worker = await lab.worker()
         request = JobRequest("echo", "{}", idempotency_key="k", fingerprint="f", ttl_s=1000)
         made = await lab.queue.submit(request)
-        job_id = made.job_id  # pyright: ignore[reportAttributeAccessIssue] - it is Submitted
+        assert isinstance(made, Submitted)
+        job_id = made.job_id
         (leased,) = await worker.take(1)
         await worker.settle([(leased, Done("1"))], 0)
         raw.plain.delete(f"job:{job_id}", f"job:{job_id}:events")  # its time is over

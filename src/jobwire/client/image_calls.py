@@ -44,8 +44,7 @@ def content_type_of(name: str) -> str:
     kind = _BY_SUFFIX.get(Path(name).suffix.lower()) or mimetypes.guess_type(name)[0]
     if kind not in api.CONTENT_TYPES:
         raise Invalid(
-            "not a JPEG, PNG, WebP, AVIF or HEIC photo by its name; "
-            "in Python, give its content_type",
+            "not a JPEG, PNG, WebP, AVIF or HEIC photo by its name; in Python, give content_type",
             code="unsupported_media_type",
             status=415,
         )

@@ -161,7 +161,7 @@ class JobReceiver:
                 self._lifespan = ProcessLifespan(self._function(*start.lifespan))
             lifespan = self._lifespan
             kind: type[Context[Any, Any]] = Context if parameters.is_async else SyncContext
-            made.append(kind(job, payload, sink, lifespan and lifespan.state))
+            made.append(kind(job, cast("Any", payload), sink, lifespan and lifespan.state))
             with _trace_of(start):
                 result = function(*parameters.arguments(made[0]))
                 if parameters.is_async:

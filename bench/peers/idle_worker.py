@@ -26,7 +26,7 @@ async def main(url: str, kind: str, queues: int) -> None:
         more: list[Engine] = [IdleEngine(name) for name in names]
         if kind == "bullmq":
             shared = WorkerConnections(connection, BullSettings(announce=False))
-            more = [BullEngine(shared, name) for name in names]
+            more = [BullEngine(shared, *names)]
         engines = [StreamsEngine(connection), *more]
         await Worker(app, engines, on_ready=lambda: print("ready", flush=True)).run()
 

@@ -50,7 +50,7 @@ async def main(
             waits_s.append(time.perf_counter() - ctx.payload["at"])
 
         shared = WorkerConnections(connection, BullSettings(announce=served == 1))
-        worker = Worker(app, [BullEngine(shared, name) for name in names], slots=100)
+        worker = Worker(app, [BullEngine(shared, *names)], slots=100)
         if mode == "latency":
             running = asyncio.create_task(worker.run())
             await worker.ready.wait()

@@ -89,7 +89,7 @@ class BullLab:
         for engine in list(self.hubs)[:1]:
             for _ in range(2):
                 await self.connection.call("DEL", self.keys.stalled_check)
-                await engine.consumer.check_stalled()
+                await engine.maintenance()[0].run()
 
     async def silence(self, worker: Engine) -> None:
         assert isinstance(worker, BullEngine)

@@ -61,9 +61,11 @@ class JobHash(NamedTuple):
 
 
 class Took(NamedTuple):
-    """A job was started under the caller's token."""
+    """A job was started under one of the caller's tokens."""
 
     job: JobHash
+    number: int
+    """That of the token."""
 
 
 class Limited(NamedTuple):
@@ -89,7 +91,13 @@ class BrokenJob(NamedTuple):
     error: str
 
 
-TakeAnswer = Took | Limited | QueueBlocked | Empty | BrokenJob
+class BrokenQueue(NamedTuple):
+    """The server refuses to read the queue."""
+
+    error: str
+
+
+TakeAnswer = Took | Limited | QueueBlocked | Empty | BrokenJob | BrokenQueue
 
 
 _KEEP_ALL: Final = KeepRule()
@@ -98,14 +106,16 @@ _KEEP_ALL: Final = KeepRule()
 def read_take(reply: Reply) -> TakeAnswer:
     """What `take` answered for one token."""
     match reply:
-        case ["job", str(job_id), list(row)]:
-            return Took(_read_started(job_id, cast("_Row", row)))
+        case ["job", str(job_id), list(row), int(number)]:
+            return Took(_read_started(job_id, cast("_Row", row)), number)
         case ["limited", int(wait_ms), str(due_ms)]:
             return Limited(wait_ms, int(due_ms))
         case ["empty", str(due_ms)]:
             return Empty(int(due_ms))
         case ["failed", str(error)]:
             return BrokenJob(error)
+        case ["broken", str(error)]:
+            return BrokenQueue(error)
         case _:
             return QueueBlocked()
 

@@ -68,13 +68,23 @@ class BullConsumer:
         returns."""
         return self._first_taken(self.take_many([token]))
 
-    def take_many(self, tokens: Sequence[str], *, hold_ms: int = 0) -> Awaitable[list[TakeAnswer]]:
+    def take_many(self, tokens: Sequence[str]) -> Awaitable[list[TakeAnswer]]:
         """Start a job under each token, until there is none; the last answer may be other than
-        Took. With `hold_ms` none is started: due jobs are promoted."""
+        Took."""
+        return self._of_one(take_from([(self, len(tokens), 0)], tokens))
+
+    def send_take(
+        self, parts: "Sequence[tuple[BullConsumer, int, int]]", tokens: Sequence[str]
+    ) -> Awaitable[Reply]:
+        """The script of `take_from`, with the settings and the names of this one."""
         settings = self.settings
-        args = (settings.lock_ms, settings.limit_max, settings.limit_ms, hold_ms)
-        reply = self._run("take", *args, self._name, self._worker_id, *tokens)
-        return self._all_taken(reply)
+        args: list[Arg] = [self._now_ms(), self._extras]
+        args += (settings.lock_ms, settings.limit_max, settings.limit_ms)
+        args += (self._name, self._worker_id)
+        for _, part, hold_ms in parts:
+            args += (hold_ms, part)
+        keys = [consumer.keys.meta for consumer, _, _ in parts]
+        return self._connection.run(script("take"), keys, [*args, *tokens])
 
     async def recover(
         self, token_prefix: str, known: Iterable[str], idle_ms: int = 0
@@ -112,10 +122,12 @@ class BullConsumer:
         self, ends: Iterable[End]
     ) -> Awaitable[list[SettledAttempt | Refusal | ServerError]]:
         """End many jobs; where the server refuses to write one of them, its answer is the error."""
-        args: list[Arg] = [self.settings.metrics_points]
-        for end in ends:
-            args += end
-        return self._all_left(self._run("settle", *args))
+        return settle_in([(self, end) for end in ends])
+
+    def send_settle(self, keys: Sequence[Arg], ends: Sequence[Arg]) -> Awaitable[Reply]:
+        """The script of `settle_in`, with the settings of this one."""
+        args = (self._now_ms(), self._extras, self.settings.metrics_points, *ends)
+        return self._connection.run(script("settle"), keys, args)
 
     def retry(
         self, job: JobHash, token: str, failure: FailedAttempt
@@ -191,15 +203,6 @@ class BullConsumer:
             raise answer
         return answer
 
-    async def _all_left(
-        self, reply: Awaitable[Reply]
-    ) -> list[SettledAttempt | Refusal | ServerError]:
-        words = cast("list[str | ServerError]", await reply)
-        return [
-            _SETTLED if word == _OK else word if isinstance(word, ServerError) else Refusal(word)
-            for word in words
-        ]
-
     async def _left(self, reply: Awaitable[Reply]) -> SettledAttempt | Refusal:
         match await reply:
             case ["ok", *_]:
@@ -210,10 +213,12 @@ class BullConsumer:
     async def _first_taken(self, answers: Awaitable[list[TakeAnswer]]) -> TakeAnswer:
         return (await answers)[0]
 
-    async def _all_taken(self, reply: Awaitable[Reply]) -> list[TakeAnswer]:
-        return [await self._taken(each) for each in cast("list[Reply]", await reply)]
+    async def _of_one(self, answers: Awaitable[list[list[TakeAnswer]]]) -> list[TakeAnswer]:
+        (found,) = await answers
+        return found
 
-    async def _taken(self, reply: Reply) -> TakeAnswer:
+    async def taken(self, reply: Reply) -> TakeAnswer:
+        """Read an answer; a scheduler's next iteration is made."""
         answer = read_take(reply)
         if isinstance(answer, Took) and answer.job.scheduler:
             await self._advance(answer.job)
@@ -240,6 +245,44 @@ class BullConsumer:
                     "error": error,
                 },
             )
+
+
+def take_from(
+    parts: Sequence[tuple[BullConsumer, int, int]], tokens: Sequence[str]
+) -> Awaitable[list[list[TakeAnswer]]]:
+    """Start jobs of many queues in one script, at most one under each token (B-27). Each queue has
+    its part of the tokens first; with `hold_ms`, the third number, none of its jobs is started,
+    and due ones are promoted. Answers for each queue: without another than Took it may have more
+    jobs."""
+    return _all_taken(parts, parts[0][0].send_take(parts, tokens))
+
+
+async def _all_taken(
+    parts: Sequence[tuple[BullConsumer, int, int]], reply: Awaitable[Reply]
+) -> list[list[TakeAnswer]]:
+    found = zip(parts, cast("list[list[Reply]]", await reply), strict=True)
+    return [[await part[0].taken(each) for each in answers] for part, answers in found]
+
+
+def settle_in(
+    ends: Sequence[tuple[BullConsumer, End]],
+) -> Awaitable[list[SettledAttempt | Refusal | ServerError]]:
+    """End jobs of many queues in one script; those of one queue follow each other. Where the server
+    refuses to write one of them, its answer is the error."""
+    numbers: dict[Arg, int] = {}
+    args: list[Arg] = []
+    for consumer, end in ends:
+        args.append(numbers.setdefault(consumer.keys.meta, len(numbers) + 1))
+        args += end
+    return _all_left(ends[0][0].send_settle([*numbers], args))
+
+
+async def _all_left(reply: Awaitable[Reply]) -> list[SettledAttempt | Refusal | ServerError]:
+    words = cast("list[str | ServerError]", await reply)
+    return [
+        _SETTLED if word == _OK else word if isinstance(word, ServerError) else Refusal(word)
+        for word in words
+    ]
 
 
 def _refusal(reply: Reply) -> Refusal:

@@ -1,7 +1,10 @@
-"""The worker's side of a BullMQ queue: implements the Engine protocol (B-2 … B-7, B-14 … B-17).
+"""The worker's side of BullMQ queues: implements the Engine protocol (B-2 … B-7, B-14 … B-17,
+B-27).
 
-One per queue; the engines of a worker share `WorkerConnections`. Each method sends its scripts when
-called, many in one write. It keeps no state of jobs besides the tokens of calls in flight.
+One serves all queues of a worker on one server: a script takes jobs of many queues, and one ends
+jobs of many. `queue_state` knows which of them may have jobs. Each method sends its scripts when
+called, many in one write. It keeps no state of jobs besides the tokens of calls in flight, and of
+running jobs by queue.
 """
 
 import asyncio
@@ -13,7 +16,6 @@ from typing import Final, cast
 import msgspec
 
 from jobwire.job.engine import (
-    MaintenanceResult,
     MaintenanceTask,
     MissingRequirements,
     Traits,
@@ -49,33 +51,23 @@ from jobwire.job.messages import (
 )
 from jobwire.job.states import State
 from jobwire.systems.queues import settle_args
-from jobwire.systems.queues.announcement import Announcement
 from jobwire.systems.queues.children import child_flow, read_children
-from jobwire.systems.queues.codec import (
-    BrokenJob,
-    Empty,
-    JobHash,
-    Limited,
-    TakeAnswer,
-    Took,
-    number_of,
-)
-from jobwire.systems.queues.consumer import BullConsumer, SettledAttempt
+from jobwire.systems.queues.codec import JobHash, TakeAnswer, Took, number_of
+from jobwire.systems.queues.consumer import BullConsumer, SettledAttempt, settle_in, take_from
 from jobwire.systems.queues.contract import (
     RATE_LIMITED,
     RESERVED_KINDS,
     SETTLED_TTL_MS,
-    Keys,
     Opt,
     Refusal,
 )
 from jobwire.systems.queues.flows import add_flow
-from jobwire.systems.queues.idle_queues import IdleQueue
 from jobwire.systems.queues.lease_renewal import BullLeaseRenewer, read_renewed
 from jobwire.systems.queues.leased_jobs import end_of, failure_of, leased_job
 from jobwire.systems.queues.new_jobs import flow_tree
 from jobwire.systems.queues.options import BullJobOptions, Parent
 from jobwire.systems.queues.queue import NewBullJob, QueueProducer
+from jobwire.systems.queues.queue_state import QueueState, share_out
 from jobwire.systems.queues.replies import raises_unavailable, settle_answer, unavailable
 from jobwire.systems.queues.reports import wire_report
 from jobwire.systems.queues.settle_args import End, FailedAttempt
@@ -86,9 +78,6 @@ _log = logging.getLogger("jobwire.bullmq")
 
 _BATCH: Final = 100
 """Jobs that one script starts or ends: more would delay the calls of other clients."""
-
-_PROMOTE_MS: Final = 5_000
-"""How often due jobs are looked for while the rate limit is reached."""
 
 Sent = Awaitable[SettleAnswer]
 Ended = SettledAttempt | Refusal | ServerError
@@ -109,10 +98,9 @@ class BullEngine:
     )
     reserved_kinds = RESERVED_KINDS
 
-    def __init__(self, shared: WorkerConnections, queue: str) -> None:
-        self.name = queue
-        self.queues = (queue,)
-        self.keys = Keys(queue, shared.settings.prefix)
+    def __init__(self, shared: WorkerConnections, *queues: str) -> None:
+        self.name = queues[0] if len(queues) == 1 else f"{len(queues)} BullMQ queues"
+        self.queues = queues
         self._shared = shared
         self._settings = shared.settings
         self.traits = replace(
@@ -120,21 +108,13 @@ class BullEngine:
             any_progress=shared.settings.any_progress,
             max_result_bytes=shared.settings.max_result_bytes,
         )
-        self._announcement: Announcement | None = None
-        self._consumer: BullConsumer | None = None
-        self._queue: QueueProducer | None = None
-        self._idle = IdleQueue(self.keys)
-        self._unseen = True
-        """There may be jobs that no answer has shown."""
+        self._served = {name: QueueState(shared, name, self._on_change) for name in queues}
+        self._slots = 1
+        self._is_registered = False
+        self._waiter: asyncio.Future[bool] | None = None
         self._woken = False
-        self._not_before_ms = 0
-        """The queue's rate limit is reached until then."""
-        self._promote_ms = 0
-        """When delayed jobs are promoted next, while the rate limit is reached."""
-        self._blocked = False
-        """The last take started nothing since the queue is paused or at its concurrency."""
-        self._settles = 0
-        """How many batches were settled: each may end such a block, and writes no marker."""
+        self._watches = False
+        """Queues without jobs are watched, also while others have some."""
         self._refused_children: dict[JobId, str] = {}
         """Why a child of a running job was not added. The answer may come after the job was
         released, which runs again at once."""
@@ -146,7 +126,8 @@ class BullEngine:
 
     def unknown_task(self, leased: LeasedJob) -> Outcome:
         """The wire gives a job to any worker of its queue, so there is no other to leave it to."""
-        reason = f"no worker of the queue {self.name!r} has a handler for {leased.job.task!r}"
+        job = leased.job
+        reason = f"no worker of the queue {job.source!r} has a handler for {job.task!r}"
         return Failed(JobError("unknown_task", reason))
 
     # Registering, waiting, deregistering
@@ -154,69 +135,47 @@ class BullEngine:
     async def register(
         self,
         tasks: Sequence[TaskDefinition],  # noqa: ARG002 - the wire has no record of tasks
-        slots: int,  # noqa: ARG002 - nor of slots
+        slots: int,
         missing_requirements: MissingRequirements = no_missing_requirements,  # noqa: ARG002
     ) -> None:
         """Connect, and become visible to `getWorkers`."""
-        shared = self._shared
-        await shared.register()
-        self._consumer = BullConsumer(
-            shared.connection,
-            self.name,
-            shared.settings,
-            name=shared.worker_name,
-            worker_id=shared.worker_id,
-            now_ms=shared.now_ms,
-        )
-        self._queue = QueueProducer(
-            shared.connection, self.name, shared.settings, now_ms=shared.now_ms
-        )
-        if self._settings.announce:
-            place = (self.name, self._settings.prefix, shared.worker_name)
-            self._announcement = Announcement(shared.config, *place)
-            await self._announcement.open()
+        self._slots = slots
+        await self._shared.register()
+        self._is_registered = True
+        for queue in self._served.values():
+            await queue.open()
 
     def set_slots(self, slots: int) -> None:
-        """Nothing to do: the wire has no record of slots."""
-
-    @property
-    def consumer(self) -> BullConsumer:
-        if self._consumer is None:
-            raise RuntimeError(f"the engine of the queue {self.name!r} is not registered")
-        return self._consumer
+        self._slots = slots
 
     async def wait(self, timeout_s: float, capacity: int = 1) -> bool:  # noqa: ARG002 - starts nothing
-        """Wait until the queue's marker, a due time or a look tells of work."""
-        try:
-            if self._unseen and not self._woken:
-                self._unseen = False
-                await self._shared.idle.check([self._idle])
-            if self._was_woken():
+        """Wait until a queue's marker, a due time or a look tells of work."""
+        if self._was_woken():
+            return False
+        self._watches = True
+        for queue in self._served.values():
+            queue.watch()
+        if not any(queue.is_ready for queue in self._served.values()):
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._waiter
+            except TimeoutError:
                 return False
-            now_ms = self._shared.now_ms()
-            if self._not_before_ms > now_ms:
-                self._idle.due_ms = None
-                pause_s = max(0, min(self._not_before_ms, self._promote_ms) - now_ms) / 1000
-                await self._sleep(min(timeout_s, pause_s))
-                self._unseen = True
-                return pause_s <= timeout_s and not self._was_woken()
-            has_work = await self._shared.idle.wait(self._idle, timeout_s)
-        except ValkeyError as error:
-            self._unseen = True
-            raise unavailable(error) from error
-        self._unseen = self._unseen or has_work
-        return not self._was_woken() and has_work
+            except ValkeyError as error:
+                raise unavailable(error) from error
+            finally:
+                self._waiter = None
+        return not self._was_woken()
 
-    async def _sleep(self, timeout_s: float) -> None:
-        """Wait without looking at the queue; `wake` ends it."""
-        self._idle.waiter = asyncio.get_running_loop().create_future()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._idle.waiter
-        except TimeoutError:
-            pass
-        finally:
-            self._idle.waiter = None
+    def _on_change(self, error: ValkeyError | None = None) -> None:
+        """A queue may have a job, or the server does not answer."""
+        if self._waiter is None or self._waiter.done():
+            return
+        if error is None:
+            self._waiter.set_result(True)
+        else:
+            self._waiter.set_exception(error)
 
     def _was_woken(self) -> bool:
         woken, self._woken = self._woken, False
@@ -224,40 +183,53 @@ class BullEngine:
 
     async def wake(self) -> None:
         self._woken = True
-        self._idle.resolve(False)
+        self._watches = False
+        for queue in self._served.values():
+            queue.unwatch()
+        self._on_change()
 
     async def deregister(self) -> None:
         """Release jobs whose start was answered into a broken connection, and leave."""
-        if self._consumer is None:
+        if not self._is_registered:
             return
         try:
             while orphans := await self.recover_orphans(frozenset()):
                 await self.settle([(leased, Released()) for leased in orphans], 0)
         finally:
-            if self._announcement is not None:
-                await self._announcement.close()
+            for queue in self._served.values():
+                await queue.close()
             await self._shared.deregister()
 
     # Taking
 
     def take(self, limit: int) -> Awaitable[list[LeasedJob]]:
-        """Start up to `limit` jobs in one script."""
+        """Start up to `limit` jobs of all queues that may have some, in one script."""
+        limit = min(limit, _BATCH)
         now_ms = self._shared.now_ms()
-        if now_ms < min(self._not_before_ms, self._promote_ms):
+        parts = share_out([*self._served.values()], limit, self._slots, now_ms)
+        if not parts:
             return _nothing()
-        tokens = self._shared.new_tokens(min(limit, _BATCH))
+        for queue, _ in parts:  # those behind it are first the next time
+            self._served[queue.name] = self._served.pop(queue.name)
+        tokens = self._shared.new_tokens(limit)
         for known in (self._in_flight, *self._listings):
             known.update(tokens)
+        settles = [queue.settles for queue, _ in parts]
         try:
-            hold_ms = max(0, self._not_before_ms - now_ms)
-            answers = self.consumer.take_many(tokens, hold_ms=hold_ms)
+            answers = take_from(
+                [(queue.consumer, part, queue.hold_ms(now_ms)) for queue, part in parts], tokens
+            )
         except ValkeyError as error:
             self._in_flight.difference_update(tokens)
             raise unavailable(error) from error
-        return self._taken(answers, tokens, self._settles)
+        return self._taken(answers, [queue for queue, _ in parts], tokens, settles)
 
     async def _taken(
-        self, answers: Awaitable[list[TakeAnswer]], tokens: Sequence[str], settles: int
+        self,
+        answers: Awaitable[list[list[TakeAnswer]]],
+        queues: Sequence[QueueState],
+        tokens: Sequence[str],
+        settles: Sequence[int],
     ) -> list[LeasedJob]:
         try:
             found = await answers
@@ -266,26 +238,15 @@ class BullEngine:
         finally:
             self._in_flight.difference_update(tokens)
         jobs: list[LeasedJob] = []
-        self._blocked = False
-        for token, answer in zip(tokens, found, strict=False):
-            match answer:
-                case Took(job):
-                    jobs.append(leased_job(job, token, self.name, self._settings))
-                case Empty(due_ms):
-                    self._idle.due_ms = due_ms or None
-                case Limited(wait_ms, due_ms):
-                    now_ms = self._shared.now_ms()
-                    self._not_before_ms = now_ms + wait_ms
-                    self._promote_ms = min(due_ms or now_ms + _PROMOTE_MS, now_ms + _PROMOTE_MS)
-                case BrokenJob(error):
-                    _log.error(
-                        "a job was not started queue=%(queue)s error=%(error)s",
-                        {"queue": self.name, "error": error},
-                    )
-                case _:  # paused, or as many active as allowed
-                    self._idle.due_ms = None
-                    self._blocked = True
-        self._unseen = len(jobs) == len(tokens) or (self._blocked and settles != self._settles)
+        for queue, own, settled in zip(queues, found, settles, strict=True):
+            for answer in own:
+                if isinstance(answer, Took):
+                    token = tokens[answer.number]
+                    queue.held.add(token)
+                    jobs.append(leased_job(answer.job, token, queue.name, self._settings))
+            queue.answered(own, settled)
+            if self._watches:
+                queue.watch()
         return jobs
 
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
@@ -293,17 +254,38 @@ class BullEngine:
         A job that was not renewed for a whole lock time is left to the stalled check."""
         others = set(self._in_flight)
         self._listings.append(others)
+        queues = [*self._served.values()]
         try:
-            with raises_unavailable():
-                idle_ms = round(idle_s * 1000)
-                found = await self.consumer.recover(self._shared.token_prefix, known, idle_ms)
+            found = await asyncio.gather(
+                *(self._find_orphans(queue, known, round(idle_s * 1000)) for queue in queues)
+            )
         finally:
             self._listings.remove(others)
+        for queue in queues:
+            queue.held &= known | others
         return [
-            leased_job(job, token, self.name, self._settings)
-            for token, job in found
+            leased_job(job, token, queue.name, self._settings)
+            for queue, rows in zip(queues, found, strict=True)
+            for token, job in rows
             if token not in others
         ]
+
+    async def _find_orphans(
+        self, queue: QueueState, known: Set[Token], idle_ms: int
+    ) -> list[tuple[str, JobHash]]:
+        try:
+            return await queue.consumer.recover(self._shared.token_prefix, known, idle_ms)
+        except ServerError as error:
+            if len(self._served) == 1:
+                raise unavailable(error) from error
+            # The other queues need not wait until its keys are repaired.
+            _log.error(
+                "orphans cannot be found queue=%(queue)s error=%(error)s",
+                {"queue": queue.name, "error": error},
+            )
+            return []
+        except ValkeyError as error:
+            raise unavailable(error) from error
 
     # Reporting
 
@@ -330,7 +312,7 @@ class BullEngine:
             child = msgspec.json.decode(report.data_json, type=ChildRequest)
             return self._add_child(leased, child)
         kept = number_of(job.opts.get(Opt.KEEP_LOGS))
-        written = self.consumer.report(
+        written = self._consumer(leased).report(
             job.id,
             leased.token,
             *wire_report(report, self._settings),
@@ -340,7 +322,14 @@ class BullEngine:
 
     async def children(self, leased: LeasedJob) -> Children:
         with raises_unavailable():
-            return await read_children(self._shared.connection, self.keys.job(leased.job.id))
+            key = self._queue(leased).keys.job(leased.job.id)
+            return await read_children(self._shared.connection, key)
+
+    def _queue(self, leased: LeasedJob) -> QueueState:
+        return self._served[leased.job.source]
+
+    def _consumer(self, leased: LeasedJob) -> BullConsumer:
+        return self._served[leased.job.source].consumer
 
     async def read_record(self, leased: LeasedJob) -> JobRecord:  # noqa: ARG002 - of the protocol
         """There is none: the wire has no place for it (D-18)."""
@@ -353,7 +342,7 @@ class BullEngine:
         def open_queue(name: str) -> QueueProducer:
             return QueueProducer(shared.connection, name, shared.settings, now_ms=shared.now_ms)
 
-        parent = Parent(self.name, leased.job.id)
+        parent = Parent(leased.job.source, leased.job.id)
         try:
             if child.opts or child.children:
                 prefix = shared.settings.prefix
@@ -386,31 +375,40 @@ class BullEngine:
     def settle(self, batch: Sequence[tuple[LeasedJob, Outcome]], want: int) -> Awaitable[Settled]:
         """One script for all jobs that end, one for each other outcome and one for the next jobs,
         all in one write."""
-        places: list[int] = []
-        ends: list[End] = []
+        ended: list[tuple[str, int, End]] = []
         others: list[tuple[int, Sent]] = []
+        queues: set[QueueState] = set()
         try:
             if self._refused_children:
                 batch = [(leased, self._final(leased, outcome)) for leased, outcome in batch]
             for place, (leased, outcome) in enumerate(batch):
                 end = end_of(leased, outcome, self._settings)
+                queue = self._queue(leased)
+                queues.add(queue)
+                queue.held.discard(leased.token)
                 if end is None:
                     others.append((place, self._send(leased, outcome)))
                 else:
-                    places.append(place)
-                    ends.append(end)
-            calls = [
-                (places[part], self.consumer.settle(ends[part]))
-                for part in settle_args.parts(ends, _BATCH)
-            ]
+                    ended.append((queue.name, place, end))
+            calls = self._send_ends(ended)
+            for queue in queues:
+                queue.settled()
             following = self.take(want) if want > 0 else _nothing()
         except ValkeyError as error:
             raise unavailable(error) from error
-        self._settles += 1
-        if self._blocked:
-            self._unseen = True
-            self._idle.resolve(True)
         return self._settled(batch, calls, others, following)
+
+    def _send_ends(
+        self, ended: Sequence[tuple[str, int, End]]
+    ) -> list[tuple[Sequence[int], Awaitable[Sequence[Ended]]]]:
+        """In parts: the places in the batch, and the answers."""
+        ended = sorted(ended, key=lambda each: each[0])
+        calls: list[tuple[Sequence[int], Awaitable[Sequence[Ended]]]] = []
+        for part in settle_args.parts([end for _, _, end in ended], _BATCH):
+            own = ended[part]
+            answers = settle_in([(self._served[name].consumer, end) for name, _, end in own])
+            calls.append(([place for _, place, _ in own], answers))
+        return calls
 
     async def _settled(
         self,
@@ -457,7 +455,7 @@ class BullEngine:
             failure = FailedAttempt("the job returned although a child of it failed")
         else:
             return settle_answer(answer)
-        return settle_answer(await self.consumer.fail(job, leased.token, failure))
+        return settle_answer(await self._consumer(leased).fail(job, leased.token, failure))
 
     def _final(self, leased: LeasedJob, outcome: Outcome) -> Outcome:
         """A job whose child was refused cannot succeed."""
@@ -468,7 +466,7 @@ class BullEngine:
 
     def _send(self, leased: LeasedJob, outcome: Outcome) -> Sent:
         """Send an outcome that does not end the job."""
-        consumer, job, token = self.consumer, cast(JobHash, leased.wire), leased.token
+        consumer, job, token = self._consumer(leased), cast(JobHash, leased.wire), leased.token
         match outcome:
             case RetryLater(after_s, error):
                 delay_ms, failure = round(after_s * 1000), failure_of(error)
@@ -481,46 +479,53 @@ class BullEngine:
                 delay_ms = max(0, until_ms - self._shared.now_ms())
                 return _ended(consumer.delay(job, token, delay_ms))
             case RateLimited(for_s):
-                return self._limited(job, token, for_s)
+                return self._limited(leased, for_s)
             case WaitsForChildren():
-                return self._waits(job, token, consumer.wait_for_children(job.id, token))
+                return self._waits(leased, consumer.wait_for_children(job.id, token))
             case Done() | Failed() | Canceled():
                 raise TypeError(f"{outcome!r} ends its job")
 
-    def _limited(self, job: JobHash, token: str, for_s: float) -> Sent:
+    def _limited(self, leased: LeasedJob, for_s: float) -> Sent:
         """The limiter's key holds for all workers that have a limit; those without one ignore it,
         so this one also remembers it."""
         wait_ms = max(1, round(for_s * 1000))
-        self._promote_ms = self._shared.now_ms()
-        self._not_before_ms = self._promote_ms + wait_ms
-        command = ("SET", self.keys.limiter, RATE_LIMITED, "PX", wait_ms)
+        queue = self._queue(leased)
+        queue.hold(wait_ms)
+        command = ("SET", queue.keys.limiter, RATE_LIMITED, "PX", wait_ms)
         limiting = self._shared.connection.call(*command)
-        return _ended(self.consumer.release(job.id, token), limiting)
+        return _ended(queue.consumer.release(leased.job.id, leased.token), limiting)
 
-    async def _waits(
-        self, job: JobHash, token: str, answer: Awaitable[bool | Refusal]
-    ) -> SettleAnswer:
+    async def _waits(self, leased: LeasedJob, answer: Awaitable[bool | Refusal]) -> SettleAnswer:
         """Without a pending child the job runs again at once."""
+        consumer, job, token = self._consumer(leased), cast(JobHash, leased.wire), leased.token
         answered = await answer
         if answered is True:
             return SettleAnswer.SETTLED
         reason = self._refused_children.pop(JobId(job.id), "")
         if answered is False and reason:
-            return settle_answer(await self.consumer.fail(job, token, FailedAttempt(reason)))
+            return settle_answer(await consumer.fail(job, token, FailedAttempt(reason)))
         if answered is False:
-            return settle_answer(await self.consumer.release(job.id, token))
+            return settle_answer(await consumer.release(job.id, token))
         if answered is Refusal.FAILED_CHILDREN:
             failure = FailedAttempt("a child of the job failed")
-            return settle_answer(await self.consumer.fail(job, token, failure))
+            return settle_answer(await consumer.fail(job, token, failure))
         return settle_answer(answered)
 
     # Leases, cancellation, maintenance
 
     async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
         """Renew locks on the connection of the event loop."""
-        pairs = [(leased.job.id, str(leased.token)) for leased in batch]
+        jobs: dict[str, list[LeasedJob]] = {}
+        for leased in batch:
+            jobs.setdefault(leased.job.source, []).append(leased)
+        answers: dict[str, RenewAnswer] = {}
         with raises_unavailable():
-            answers = read_renewed(batch, await self.consumer.send_renewal(pairs))
+            sent = [
+                (own, self._served[name].consumer.send_renewal([(e.job.id, e.token) for e in own]))
+                for name, own in jobs.items()
+            ]
+            for own, reply in sent:
+                answers |= read_renewed(own, await reply)
         return [answers[leased.token] for leased in batch]
 
     def lease_renewer(self) -> BullLeaseRenewer:
@@ -533,17 +538,10 @@ class BullEngine:
     def maintenance(self) -> Sequence[MaintenanceTask]:
         """The stalled check (B-6); once per interval among all programs of the queue."""
         period_s = self._settings.stalled_interval_ms / 1000
-        return [MaintenanceTask(f"stalled check of {self.name}", period_s, self._check_stalled)]
-
-    async def _check_stalled(self) -> MaintenanceResult | None:
-        with raises_unavailable():
-            moved = await self.consumer.check_stalled()
-        if moved:
-            _log.warning(
-                "stalled jobs requeued queue=%(queue)s jobs=%(jobs)s",
-                {"queue": self.name, "jobs": len(moved)},
-            )
-        return MaintenanceResult(len(moved))
+        return [
+            MaintenanceTask(f"stalled check of {name}", period_s, queue.check_stalled)
+            for name, queue in self._served.items()
+        ]
 
 
 async def _ended(

@@ -1,16 +1,18 @@
 """Waits for work on many queues with one blocking command (B-20).
 
-Idle workers of this wire block on a queue's marker. All queues of a worker on one server block
+Idle workers of this wire block on a queue's marker. All idle queues of a worker on one server block
 together: one socket, however many queues. A marker tells that there is work now, or when the next
 delayed job is due. Producers that know only the published contract write no marker, so all idle
 queues are also looked at every second, in one call (B-1).
 
-`WorkerConnections` has one; each engine waits here for its own queue.
+`WorkerConnections` has one; an engine has its queues watched while they are idle, also while it is
+busy with others.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, cast
 
 from jobwire.systems.queues.clock import NowMs
@@ -27,69 +29,82 @@ _PAUSE_S: Final = 0.25
 
 
 class IdleQueue:
-    """One queue of the worker, while it waits and while it does not."""
+    """One queue of a worker."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(
+        self, keys: Keys, on_work: Callable[[], None], on_error: Callable[[ValkeyError], None]
+    ) -> None:
+        """`on_work` is called when it may have a job; it is no longer watched then. `on_error`
+        while the server does not answer."""
         self.keys = keys
+        self.on_work = on_work
+        self.on_error = on_error
         self.due_ms: int | None = None
         """When it has a job next, as far as known."""
-        self.waiter: asyncio.Future[bool] | None = None
-
-    def resolve(self, has_work: bool) -> None:
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(has_work)
+        self.is_held = False
+        """Its jobs may not be started before `due_ms`, whatever its marker tells."""
+        self.is_unseen = True
+        """It is looked at before anything else."""
 
 
 class IdleQueues:
     def __init__(self, connection: Connection, now_ms: NowMs) -> None:
         self._connection = connection
         self._now_ms = now_ms
-        self._waiting: dict[str, IdleQueue] = {}
+        self._watched: dict[str, IdleQueue] = {}
         """By the key of the marker."""
         self._task: asyncio.Task[None] | None = None
         self._client_id = 0
         self._blocked: frozenset[str] = frozenset()
         """The markers of the blocking command in flight."""
+        self._until_ms = 0.0
+        """When that command ends."""
+        self._changed = asyncio.Event()
+        """Another queue is idle."""
 
-    async def wait(self, queue: IdleQueue, timeout_s: float) -> bool:
-        """Whether the queue has work; False after the timeout or by `resolve(False)`. ValkeyError
-        where the server does not answer."""
-        marker = queue.keys.marker
-        queue.waiter = asyncio.get_running_loop().create_future()
-        self._waiting[marker] = queue
+    def watch(self, queue: IdleQueue) -> None:
+        """Call the queue's `on_work` when it may have a job."""
+        self._watched[queue.keys.marker] = queue
+        self._changed.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="bullmq: idle queues")
-        elif self._client_id and marker not in self._blocked:
+        elif self._client_id and not self._is_waited_for(queue):
             self._task.get_loop().call_soon(self._block_anew)
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await queue.waiter
-        except TimeoutError:
-            return False
-        finally:
-            queue.waiter = None
-            self._waiting.pop(marker, None)
 
-    async def check(self, queues: Iterable[IdleQueue]) -> None:
+    def forget(self, queue: IdleQueue) -> None:
+        """Watch it no longer."""
+        self._watched.pop(queue.keys.marker, None)
+
+    async def close(self) -> None:
+        self._watched.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # Looking
+
+    async def _look(self, queues: Iterable[IdleQueue]) -> None:
         """Read when each queue has a job next."""
-        found = list(queues)
+        found = [queue for queue in queues if not queue.is_held]
         if not found:
             return
         keys = [queue.keys.meta for queue in found]
         reply = await self._connection.run(script("peek"), keys, (self._now_ms(), 0))
         for queue, due in zip(found, cast("list[str]", reply), strict=True):
+            queue.is_unseen = False
             queue.due_ms = int(due) if due else None
-
-    async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     # The blocking command
 
+    def _is_waited_for(self, queue: IdleQueue) -> bool:
+        """Whether the command in flight ends when the queue has a job."""
+        if queue.is_unseen or (queue.due_ms is not None and queue.due_ms < self._until_ms):
+            return False
+        return queue.is_held or queue.keys.marker in self._blocked
+
     def _block_anew(self) -> None:
-        """A queue began to wait after the blocking command was sent: end that one."""
-        if not self._client_id or self._blocked.issuperset(self._waiting):
+        """A queue became idle after the blocking command was sent: end that one."""
+        if not self._client_id or all(map(self._is_waited_for, self._watched.values())):
             return
         try:
             reply = self._connection.call("CLIENT", "UNBLOCK", self._client_id)
@@ -98,46 +113,59 @@ class IdleQueues:
         cast("asyncio.Future[Reply]", reply).add_done_callback(lambda done: done.exception())
 
     async def _run(self) -> None:
-        """Until no queue has waited for a while."""
+        """Until no queue is idle."""
         looked_s = asyncio.get_running_loop().time()
-        while self._waiting:
+        while self._watched:
             try:
                 now_s = asyncio.get_running_loop().time()
                 if now_s - looked_s >= _LOOK_S:
                     looked_s = now_s
-                    await self.check(tuple(self._waiting.values()))
-                self._resolve_due()
-                if self._waiting:
-                    await self._block(min(self._until_due_s(), looked_s + _LOOK_S - now_s))
+                    await self._look(tuple(self._watched.values()))
+                elif unseen := [each for each in self._watched.values() if each.is_unseen]:
+                    await self._look(unseen)
+                self._report_due()
+                if self._watched:
+                    await self._wait(looked_s + _LOOK_S - now_s)
             except ValkeyError as error:
-                self._fail(error)
+                for queue in tuple(self._watched.values()):
+                    queue.is_unseen = True
+                    queue.on_error(error)
                 await asyncio.sleep(_PAUSE_S)
 
-    def _resolve_due(self) -> None:
+    def _report_due(self) -> None:
         now_ms = self._now_ms()
-        for queue in self._waiting.values():
+        for queue in tuple(self._watched.values()):
             if queue.due_ms is not None and queue.due_ms <= now_ms:
-                queue.due_ms = None
-                queue.resolve(True)
-        self._waiting = {
-            marker: queue
-            for marker, queue in self._waiting.items()
-            if queue.waiter is not None and not queue.waiter.done()
-        }
+                self._report(queue)
+
+    def _report(self, queue: IdleQueue) -> None:
+        queue.due_ms = None
+        self.forget(queue)
+        queue.on_work()
 
     def _until_due_s(self) -> float:
         now_ms = self._now_ms()
-        due = [each.due_ms for each in self._waiting.values() if each.due_ms is not None]
+        due = [each.due_ms for each in self._watched.values() if each.due_ms is not None]
         return (min(due) - now_ms) / 1000 if due else _LOOK_S
 
-    async def _block(self, timeout_s: float) -> None:
-        timeout_s = max(_SHORTEST_BLOCK_S, min(_LOOK_S, timeout_s))
+    async def _wait(self, look_in_s: float) -> None:
+        if not all(queue.is_held for queue in self._watched.values()):
+            return await self._block(look_in_s)
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(_SHORTEST_BLOCK_S, self._until_due_s())):
+                await self._changed.wait()
+        return None
+
+    async def _block(self, look_in_s: float) -> None:
         async with self._connection.socket() as own:
-            # Chosen after the socket was acquired: all that wait by now are in it.
-            markers = tuple(self._waiting)
-            if not markers:
+            # Chosen after the socket was acquired: all that are idle by now are in it.
+            markers = [key for key, queue in self._watched.items() if not queue.is_held]
+            if not markers or any(queue.is_unseen for queue in self._watched.values()):
                 return
+            timeout_s = max(_SHORTEST_BLOCK_S, min(look_in_s, self._until_due_s()))
             self._client_id, self._blocked = own.client_id, frozenset(markers)
+            self._until_ms = self._now_ms() + timeout_s * 1000
             try:
                 reply = await own.call("BZPOPMIN", *markers, timeout_s, block_s=timeout_s)
             finally:
@@ -146,18 +174,12 @@ class IdleQueues:
             await self._popped(*cast("tuple[str, str, float | str]", reply))
 
     async def _popped(self, marker: str, member: str, score: float | str) -> None:
-        queue = self._waiting.get(marker)
+        queue = self._watched.get(marker)
         if queue is None:
-            # Its wait ended in the same moment: another worker may need the marker.
+            # It became busy in the same moment: another worker may need the marker.
             await self._connection.call("ZADD", marker, score, member)
         elif float(score) <= self._now_ms():
-            queue.due_ms = None
-            queue.resolve(True)
+            self._report(queue)
         else:
             due_ms = int(float(score))
             queue.due_ms = due_ms if queue.due_ms is None else min(queue.due_ms, due_ms)
-
-    def _fail(self, error: ValkeyError) -> None:
-        for queue in self._waiting.values():
-            if queue.waiter is not None and not queue.waiter.done():
-                queue.waiter.set_exception(error)

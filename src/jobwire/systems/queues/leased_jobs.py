@@ -123,7 +123,7 @@ def settle_call(
     for children or for a limit is released instead."""
     job, token = cast(JobHash, leased.wire), leased.token
     if (end := end_of(leased, outcome, settings)) is not None:
-        return "settle", [settings.metrics_points, *end]
+        return "settle", [settings.metrics_points, 1, *end]
     if isinstance(outcome, RetryLater):
         failure, delay_ms = failure_of(outcome.error), round(outcome.after_s * 1000)
         if delay_ms > 0:

@@ -36,7 +36,7 @@ def video_task(app: App, settings: Settings) -> Generator[Sequence[Background]]:
 
 
 def queues_engines(context: WorkerContext) -> WorkerParts:
-    """One engine for each queue that a handler names or that is set; they share their sockets."""
+    """One engine for all queues that a handler names or that are set."""
     settings = context.settings.queues
     app = context.app
     of_app = dict.fromkeys((*app.queues(BullEngine.wire), *settings.names))
@@ -50,11 +50,12 @@ def queues_engines(context: WorkerContext) -> WorkerParts:
         raise SettingsError([f"queues.names: {error}"]) from error
     server = queues_server(context.settings, context.backends.valkey)
     shared = WorkerConnections(server, settings.bull(), worker_name=settings.worker_name)
+    handled = [name for name in names if app.routes(BullEngine.wire, name).all]
     crons = [
         entry for entry in app.crons if entry.queue in names and entry.wire in ("", BullEngine.wire)
     ]
     return WorkerParts(
-        engines=[BullEngine(shared, name) for name in names],
+        engines=[BullEngine(shared, *handled)] if handled else [],
         served=[_served(app, name) for name in names],
         background=[partial(_set_schedulers, shared, crons)] if crons else (),
     )

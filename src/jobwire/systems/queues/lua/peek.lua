@@ -11,15 +11,19 @@
 --   due      an array: for each queue when it has a job in ms, '0' for now, '' for never
 -- CLAUSES B-1 B-20 B-21
 -- INCLUDE queue enqueue
-local due = {}
-for at, key in ipairs(KEYS) do
-  local q = string.sub(key, 1, -(#'meta' + 1))
+local function due_of(q)
   -- Due jobs are promoted also while none may be started.
   if not is_blocked(q) and redis.call('EXISTS', q .. 'wait', q .. 'prioritized') > 0 then
-    due[at] = '0'
-  else
-    local next = next_due(q)
-    due[at] = next and (next <= now and '0' or text(math.floor(next))) or ''
+    return '0'
   end
+  local next = next_due(q)
+  return next and (next <= now and '0' or text(math.floor(next))) or ''
+end
+
+local due = {}
+for at, key in ipairs(KEYS) do
+  -- A queue whose keys are not what they should be does not hide the others.
+  local fine, found = pcall(due_of, prefix_of(key))
+  due[at] = fine and found or ''
 end
 return due

@@ -1,43 +1,93 @@
 #!lua flags=allow-oom
--- take: start jobs, one under each token, until there is none or no token is left.
+-- take: start jobs of some queues, one under each token, until there is none or no token is left.
 --
+-- Each queue first gets its part of the tokens; what others leave goes to those that have more jobs.
 -- Delayed jobs that are due are promoted first, also while none may be started: the queue is paused
 -- or limited, or the worker itself starts none for `hold_ms`.
 --
 -- KEYS
---   meta     hash    <prefix>:<queue>:meta
+--   meta     hash    <prefix>:<queue>:meta of the first queue
+--   ...      the same of further queues
 -- ARGV
---   now_ms, extras, lock_ms, limit_max, limit_ms, hold_ms, name, worker_id
---   ...   a token for each job
+--   now_ms, extras, lock_ms, limit_max, limit_ms, name, worker_id
+--   ...   for each queue: hold_ms, part; then a token for each job
 -- RETURNS
---   answers   an array of these, of which only the last may be other than `job` or `failed`
---   job       its id and what a worker has to know of it follow
+--   answers   for each queue an array of these; without one of the last four it may have more jobs
+--   job       its id, what a worker has to know of it and the number of its token follow
+--   failed    a job could not be started; the server's error follows
 --   limited   the rate limit is reached; for how many ms follows, and the due time as for `empty`
 --   blocked   the queue is paused, or runs as many jobs as it may
 --   empty     nothing waits; when the next delayed job is due follows, 0 if there is none
---   failed    a job could not be started; the server's error follows
--- CLAUSES B-2 B-8 B-10 B-19 B-21
+--   broken    the server refuses to read the queue; its error follows
+-- CLAUSES B-2 B-8 B-10 B-19 B-21 B-27
 -- INCLUDE queue events enqueue fetch
-local TOKENS = 9
+local QUEUES = 8
+local TOKENS = QUEUES + 2 * #KEYS
 local by = {
   lock_ms = ARGV[3], limit_max = tonumber(ARGV[4]), limit_ms = tonumber(ARGV[5]),
-  hold_ms = tonumber(ARGV[6]), name = ARGV[7], worker_id = ARGV[8],
+  name = ARGV[6], worker_id = ARGV[7],
 }
-local answers, under = {}, conditions(queue, by)
+local next_token = TOKENS
 
-if not (under.paused or under.most or under.max or by.hold_ms > 0) then
-  for _, id in ipairs(pop_many(queue, #ARGV - TOKENS + 1)) do
-    by.token = ARGV[TOKENS + #answers]
-    -- One job that cannot be started does not keep the others from their start.
-    local fine, found = pcall(start_if_exists, queue, id, by)
-    answers[#answers + 1] = fine and found or not fine and { 'failed', error_text(found) } or nil
+-- The next free token, for a job that is about to be started.
+local function with_token(job)
+  job[4] = next_token - TOKENS
+  next_token = next_token + 1
+  return job
+end
+
+-- One job that cannot be started does not keep the others from their start.
+local function start_popped(found, most)
+  for _, id in ipairs(pop_many(found.q, most)) do
+    by.token = ARGV[next_token]
+    local fine, job = pcall(start_if_exists, found.q, id, by)
+    if not fine then
+      found.answers[#found.answers + 1] = { 'failed', error_text(job) }
+      next_token = next_token + 1 -- it may have locked the job
+    elseif job then
+      found.answers[#found.answers + 1] = with_token(job)
+    end
   end
 end
-for at = TOKENS + #answers, #ARGV do
-  by.token = ARGV[at]
-  local found = fetch(queue, by, under)
-  answers[#answers + 1] = found
-  if found[1] ~= 'job' then break end
+
+local function take_some(found, last)
+  by.hold_ms = found.hold_ms
+  found.under = found.under or conditions(found.q, by)
+  local under = found.under
+  if not (under.paused or under.most or under.max or by.hold_ms > 0) then
+    start_popped(found, last - next_token + 1)
+  end
+  while next_token <= last do
+    by.token = ARGV[next_token]
+    local job = fetch(found.q, by, under)
+    if job[1] ~= 'job' then
+      found.answers[#found.answers + 1], found.is_over = job, true
+      return
+    end
+    found.answers[#found.answers + 1] = with_token(job)
+  end
 end
-if #answers > 0 and answers[1][1] == 'job' then mark_next(queue) end
+
+-- A queue whose keys are not what they should be does not stop the others.
+local function take_from(found, most)
+  local last = math.min(#ARGV, next_token + most - 1)
+  if found.is_over or next_token > last then return end
+  local fine, raised = pcall(take_some, found, last)
+  if not fine then
+    found.answers[#found.answers + 1], found.is_over = { 'broken', error_text(raised) }, true
+  end
+end
+
+local all, answers = {}, {}
+for at, key in ipairs(KEYS) do
+  answers[at] = {}
+  all[at] = {
+    q = prefix_of(key), hold_ms = tonumber(ARGV[QUEUES + 2 * at - 2]), answers = answers[at],
+  }
+  take_from(all[at], tonumber(ARGV[QUEUES + 2 * at - 1]))
+end
+for _, found in ipairs(all) do take_from(found, #ARGV) end
+for _, found in ipairs(all) do
+  if found.answers[1] and found.answers[1][1] == 'job' then mark_next(found.q) end
+end
 return answers

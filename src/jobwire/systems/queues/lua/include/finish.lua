@@ -5,6 +5,10 @@ local MOST_REMOVED = 10000
 -- Jobs of one call that end in the same way: what can be written for all of them at once.
 local unlocked, unstalled, finished = {}, {}, { completed = {}, failed = {} }
 
+local function forget_flush()
+  unlocked, unstalled, finished = {}, {}, { completed = {}, failed = {} }
+end
+
 local function flush(q)
   if #unlocked > 0 then
     redis.call('DEL', unpack(unlocked))

@@ -1,7 +1,8 @@
 -- The queue that the script was called for. Its keys share the prefix of the one declared key;
 -- `q` always stands for such a prefix, because a parent may belong to another queue.
+local function prefix_of(meta) return string.sub(meta, 1, -(#'meta' + 1)) end
 local meta = KEYS[1]
-local queue = string.sub(meta, 1, -(#'meta' + 1))
+local queue = prefix_of(meta)
 local now, extras = tonumber(ARGV[1]), ARGV[2] == '1'
 
 -- Below this a score of `delayed` is plain milliseconds, written by a producer that does not know

@@ -1,0 +1,161 @@
+"""B-27: one engine serves many busy queues: a script for all of them, and a fair part for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+import pytest_asyncio
+
+from jobwire import App, Context
+from jobwire.systems.queues.contract import BullState
+from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
+from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.worker_connections import WorkerConnections
+from jobwire.valkey import Connection
+from jobwire.worker import Worker
+from tests.support import Plain, clause, wait_until
+from tests.support.workers import started, stopped
+
+SETTINGS = BullSettings(announce=False)
+Serve = Callable[..., Coroutine[Any, Any, Worker]]
+
+
+@pytest_asyncio.fixture
+async def serve(connection: Connection) -> AsyncIterator[Serve]:
+    """Start a worker for an App and its queues."""
+    running: list[tuple[Worker, asyncio.Task[None]]] = []
+
+    async def start(app: App, *queues: str, slots: int = 10) -> Worker:
+        engine = BullEngine(WorkerConnections(connection, SETTINGS), *queues)
+        worker = Worker(app, [engine], slots=slots)
+        running.append((worker, await started(worker)))
+        return worker
+
+    yield start
+    for worker, task in running:
+        await stopped(worker, task)
+
+
+async def fill(connection: Connection, queue: str, jobs: int) -> QueueProducer:
+    producer = QueueProducer(connection, queue, SETTINGS)
+    await producer.submit_many([NewBullJob("job") for _ in range(jobs)])
+    return producer
+
+
+async def completed(producer: QueueProducer, jobs: int) -> None:
+    async def is_so() -> bool:
+        return (await producer.counts())[BullState.COMPLETED] == jobs
+
+    await wait_until(is_so, f"{jobs} completed jobs")
+
+
+@clause("B-27")
+async def test_b27_jobs_of_many_queues_share_their_scripts(
+    connection: Connection, plain: Plain, serve: Serve
+) -> None:
+    names = [f"q{number}" for number in range(40)]
+    queues = [await fill(connection, name, 5) for name in names]
+    app, seen = App(), Counter[str]()
+
+    @app.handler("job")
+    async def job(ctx: Context) -> None:
+        seen[ctx.job.source] += 1
+
+    plain.call("CONFIG", "RESETSTAT")
+    await serve(app, *names, slots=50)
+    await wait_until(lambda: sum(seen.values()) == 200)
+    stats = cast("dict[str, dict[str, int]]", plain.info("commandstats"))
+    scripts = stats["cmdstat_evalsha"]["calls"]
+    assert 2 <= scripts <= 40, f"{scripts} scripts for 200 jobs of 40 queues"
+    for queue in queues:
+        await completed(queue, 5)
+    assert seen == dict.fromkeys(names, 5)
+
+
+@clause("B-27")
+async def test_b27_queues_with_work_have_equal_parts_of_the_slots(
+    connection: Connection, serve: Serve
+) -> None:
+    """Jobs of one queue last; they do not gradually get all slots."""
+    app, gate, running = App(), asyncio.Event(), Counter[str]()
+
+    @app.handler("job", queue="long", wire="bullmq")
+    async def long(ctx: Context) -> None:
+        running["long"] += 1
+        await gate.wait()
+
+    @app.handler("job", queue="short", wire="bullmq")
+    async def short(ctx: Context) -> None:
+        running["short"] += 1
+
+    await fill(connection, "long", 50)
+    quick = await fill(connection, "short", 300)
+    await serve(app, "long", "short", slots=10)
+    await wait_until(lambda: running["short"] >= 250)
+    assert running["long"] <= 5
+    await completed(quick, 300)
+    await wait_until(lambda: running["long"] == 10, "the slots that nobody else wants")
+    gate.set()
+
+
+@clause("B-27")
+async def test_b27_a_queue_that_gets_work_is_served_while_another_is_never_empty(
+    connection: Connection, serve: Serve
+) -> None:
+    app, ran = App(), asyncio.Event()
+    busy = QueueProducer(connection, "busy", SETTINGS)
+
+    @app.handler("job", queue="busy", wire="bullmq")
+    async def again(ctx: Context) -> None:
+        if not ran.is_set():
+            await busy.submit_many([NewBullJob("job"), NewBullJob("job")])
+
+    @app.handler("job", queue="quiet", wire="bullmq")
+    async def quiet(ctx: Context) -> None:
+        ran.set()
+
+    await serve(app, "busy", "quiet", slots=2)
+    await fill(connection, "busy", 5)
+    await fill(connection, "quiet", 1)
+    await wait_until(ran.is_set, "the job of the quiet queue")
+
+
+@clause("B-19", "B-27")
+@pytest.mark.parametrize("key", ["delayed", "meta", "wait"])
+async def test_b27_a_queue_whose_keys_are_broken_does_not_stop_the_others(
+    connection: Connection, plain: Plain, serve: Serve, key: str
+) -> None:
+    app = App()
+
+    @app.handler("job")
+    async def job(ctx: Context) -> None: ...
+
+    plain.call("SET", f"bull:broken:{key}", "no such type")
+    plain.call("ZADD", "bull:broken:marker", 0, "0")
+    await serve(app, "broken", "sound", slots=2)
+    sound = await fill(connection, "sound", 20)
+    await completed(sound, 20)
+
+
+@clause("B-27")
+async def test_b27_an_error_while_a_queue_is_finished_is_that_of_its_jobs_alone(
+    connection: Connection, plain: Plain, serve: Serve
+) -> None:
+    app, gate = App(), asyncio.Event()
+
+    @app.handler("job")
+    async def job(ctx: Context) -> None:
+        await gate.wait()
+
+    await fill(connection, "broken", 2)
+    sound = await fill(connection, "sound", 2)
+    worker = await serve(app, "broken", "sound", slots=4)
+    await wait_until(lambda: worker.metrics.held == 4)
+    plain.call("SET", "bull:broken:completed", "no such type")
+    gate.set()
+    await completed(sound, 2)

@@ -49,6 +49,10 @@ def literals(file: Path) -> Iterator[tuple[int, str]]:
         # Quoted names of attributes.
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__slots__":
             prose |= {id(name) for name in ast.walk(node.value)}
+        # The facts of a log line have names of their own.
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("_log."):
+            facts = (each for each in node.args if isinstance(each, ast.Dict))
+            prose |= {id(name) for each in facts for name in each.keys}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
             yield node.lineno, node.value

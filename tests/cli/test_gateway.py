@@ -63,7 +63,7 @@ def test_a_missing_server_is_waited_for_then_one_line_and_exit_3(tmp_path: Path)
     env = clean_env(JOBWIRE_LOGGING_LEVEL="info")
     with Program("-c", source, f"valkey://{address}", env=env, cwd=tmp_path) as program:
         assert program.wait() == 3
-        assert "retrying" in program.lines[0]
+        assert "will retry" in program.lines[0]
         assert program.lines[-1].startswith(f"jobwire: Valkey: cannot connect to {address}: ")
         assert program.lines[-1].endswith("To start everything here: jobwire up")
 

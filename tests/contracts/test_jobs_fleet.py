@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from jobwire.job.engine import MaintenanceTask
+from jobwire.job.engine import MaintenanceResult, MaintenanceTask
 from jobwire.job.messages import (
     Done,
     JobError,
@@ -84,7 +84,7 @@ async def test_j34_a_worker_does_not_reclaim_its_own_jobs(connection: Connection
         worker.reclaim_soon()
         assert await worker.take(1) == []
         (reclaim,) = [task for task in worker.maintenance() if task.name == "reclaim"]
-        assert await reclaim.run() == (0, False)
+        assert await reclaim.run() == MaintenanceResult(0)
         assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
 

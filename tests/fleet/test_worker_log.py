@@ -29,12 +29,12 @@ def test_j55_log_lines_carry_the_id_of_their_own_job(fleet: Fleet) -> None:
 
     # A child process writes to the same pipe by itself.
     wait_until_sync(lambda: len(lines("at work")) == len(jobs), "the handlers' lines")
-    wait_until_sync(lambda: len(lines("job (done|failed): ")) == len(jobs), "the worker's lines")
+    wait_until_sync(lambda: len(lines("job (done|failed) ")) == len(jobs), "the worker's lines")
     for line in lines("at work"):
         logged, own = re.findall(r"at work: (\S+)  job_id=(\S+)", line)[0]
         assert logged == own
-    for line in lines("job (done|failed): "):
-        event, task, own = re.findall(r"job (\w+): task=(\S+) .*job_id=(\S+)", line)[0]
+    for line in lines("job (done|failed) "):
+        event, task, own = re.findall(r"job (\w+) task=(\S+) .*job_id=(\S+)", line)[0]
         assert (task, event == "failed") == jobs[own]
     output = worker.output.replace("\r", "")
     assert re.search(r"\n +LookupError: not here\n", output), "a traceback has line breaks"

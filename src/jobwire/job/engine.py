@@ -18,7 +18,6 @@ Cancelling an await never takes back what was sent.
 Where wires differ, an engine declares its `Traits`; the conformance suite tests each of them.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
@@ -144,6 +143,13 @@ class MaintenanceResult(NamedTuple):
     """When the task has something to do again, if that is known."""
 
 
+class Wakeup(Protocol):
+    """What an `asyncio.Event` is to a periodic task."""
+
+    async def wait(self) -> object: ...
+    def clear(self) -> None: ...
+
+
 class MaintenanceTask(NamedTuple):
     """Periodic work that any process may do for the whole fleet."""
 
@@ -151,7 +157,7 @@ class MaintenanceTask(NamedTuple):
     period_s: float
     run: Callable[[], Awaitable[MaintenanceResult | None]]
     """None: another process has done it in this period."""
-    soon: asyncio.Event | None = None
+    soon: Wakeup | None = None
     """Set when this process has made work for it; with it, `period_s` is the longest wait."""
 
 

@@ -386,7 +386,7 @@ async def test_i21_a_worker_is_replaced_after_its_maximum_of_photos(
 @pytest.mark.parametrize(
     ("limits", "options", "fault"),
     [
-        (PoolLimits(pixel_budget_mb=100), PhotoOptions(), "pixel_budget_mb must be at least 382"),
+        (PoolLimits(pixel_budget_mb=100), PhotoOptions(), "pixel_budget_mb must be at least 489"),
         (PoolLimits(workers=-1), PhotoOptions(), "workers"),
         (PoolLimits(), PhotoOptions(long_side=8000), "long_side"),
         (PoolLimits(), PhotoOptions(quality=0), "quality"),

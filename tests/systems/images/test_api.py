@@ -146,7 +146,7 @@ def test_i11_an_image_deleted_before_its_end_is_canceled(site: ImageSite, plain:
 
     wait_until_sync(result, "the result")
     assert [fields["error_code"] for fields in result()] == ["CANCELED"]
-    assert versions(site, image_id) == []
+    wait_until_sync(lambda: versions(site, image_id) == [], "what was stored to be deleted")
     assert not plain.exists(f"image:status:{image_id}")
 
 

@@ -80,7 +80,7 @@ class Images {
   one = null; // the image of the URL, if it is not in the list
   gone = false;
   deleted = new Set(); // ids; a list that was read before the deletion may come after it
-  drawn = { id: "", areas: [] }; // on the held photo that is shown
+  marked = { id: "", areas: [] }; // on the held photo that is shown
   drawing = null; // the area under the pointer
   from = null; // where it began
   over = false; // a file is held over the drop zone
@@ -251,8 +251,8 @@ class Images {
     if (!may("admin"))
       return html`<div class="notice">${icon("warn")}<div>Nothing was found to hide. A reviewer with the scope admin decides.</div></div>`;
     const found = picture(heldPath(image.image_id));
-    if (this.drawn.id !== image.image_id) this.drawn = { id: image.image_id, areas: [] };
-    const { areas } = this.drawn;
+    if (this.marked.id !== image.image_id) this.marked = { id: image.image_id, areas: [] };
+    const { areas } = this.marked;
     const shown = this.drawing ? [...areas, this.drawing] : areas;
     const place = ({ left, top, width, height }) =>
       `left:${left * 100}%;top:${top * 100}%;width:${width * 100}%;height:${height * 100}%`;
@@ -274,7 +274,7 @@ class Images {
   };
 
   beginArea = (event) => {
-    if (this.drawn.areas.length >= MOST_AREAS) return;
+    if (this.marked.areas.length >= MOST_AREAS) return;
     event.preventDefault();
     event.currentTarget.setPointerCapture(event.pointerId);
     this.from = this.at(event);
@@ -292,17 +292,17 @@ class Images {
   endArea = () => {
     const { drawing } = this;
     this.from = this.drawing = null;
-    if (drawing?.width > 0.005 && drawing.height > 0.005) this.drawn.areas.push(drawing);
+    if (drawing?.width > 0.005 && drawing.height > 0.005) this.marked.areas.push(drawing);
     update();
   };
 
   clearAreas() {
-    this.drawn.areas = [];
+    this.marked.areas = [];
     update();
   }
 
   hide(image) {
-    const body = JSON.stringify({ areas: this.drawn.areas });
+    const body = JSON.stringify({ areas: this.marked.areas });
     return this.ask(image, "PUT", "areas", { body });
   }
 
@@ -321,7 +321,7 @@ class Images {
       await call(method, `/v1/images/${encodeURIComponent(image.image_id)}/${verb}`, more);
       this.refusal = "";
       // The picture is made again with the areas; it is read when that had time.
-      this.drawn.areas = [];
+      this.marked.areas = [];
       if (verb === "areas")
         setTimeout(() => (forget(heldPath(image.image_id)), update()), AGAIN_MS);
       else forget(heldPath(image.image_id));

@@ -21,6 +21,8 @@ def test_every_mutation_still_applies_and_names_a_test() -> None:
             mutation.check()
         except Stale as error:
             stale[mutation.name] = str(error)
+        except pytest.skip.Exception:
+            continue  # its test needs a package that is not installed: the others are checked
     assert stale == {}
 
 

@@ -124,7 +124,7 @@ def test_i32_api_and_upload_gateway_are_separate_programs(
     try:
         site.api.wait_for_line("images api on")
         site.gateway.wait_for_line("images gateway on")
-        assert "faces stay visible" in site.gateway.output
+        site.gateway.wait_for_line("faces stay visible")
         env = {"JOBWIRE_URL": site.url}
 
         def run(*arguments: str) -> tuple[int, list[dict[str, object]], str]:

@@ -20,7 +20,7 @@ LOCKED := $(PIP) --require-hashes --no-deps
 SELF   := $(PIP) --no-deps --no-build-isolation --editable .
 
 # Three test processes a core (JOBWIRE_TEST_WORKERS), the longest tests first: tests/support/distribution.py.
-PYTEST := $(BIN)/python -m pytest -n auto --dist=loadgroup
+PYTEST := $(BIN)/python -m pytest --strict-config -n auto --dist=loadgroup
 
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
@@ -71,10 +71,14 @@ openapi: $(VENV)/.dev ## write tests/contracts/openapi.json anew, after a change
 chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHAOS_SEED repeats it); under 20 minutes
 	@$(BIN)/python -m tests.chaos $(ARGS)
 	@test -n "$(ARGS)" || CHAOS_S=$${CHAOS_S:-60} $(BIN)/python -m tests.chaos sentinel
+	@test -n "$(ARGS)" || CHAOS_S=$${CHAOS_S:-60} $(BIN)/python -m tests.chaos releases
+	@test -n "$(ARGS)" || CHAOS_S=$${CHAOS_S:-60} $(BIN)/python -m tests.chaos cluster
 	@test -n "$(ARGS)" || CHAOS_RESTARTS=$${CHAOS_RESTARTS:-1000} CHAOS_LIMIT_S=$${CHAOS_LIMIT_S:-120} \
 	  $(BIN)/python -m pytest tests/stories/test_server_failures.py -k restarted -q -s
-	@test -n "$(ARGS)" || CHAOS_STEP_KILLS=$${CHAOS_STEP_KILLS:-200} \
+	@test -n "$(ARGS)" || CHAOS_KILLS=$${CHAOS_KILLS:-200} \
 	  $(BIN)/python -m pytest tests/stories/test_durable_kills.py -k random -q
+	@test -n "$(ARGS)" || CHAOS_HISTORIES=$${CHAOS_HISTORIES:-1000} \
+	  $(BIN)/python -m pytest tests/contracts/test_durable_histories.py -q --timeout=600
 	@test -n "$(ARGS)" || CHAOS_WATCH_S=$${CHAOS_WATCH_S:-60} \
 	  $(BIN)/python -m pytest tests/stories/test_event_streams.py -k cut -q
 	@test -n "$(ARGS)" || CHAOS_MUTANTS=$${CHAOS_MUTANTS:-2000} \

@@ -20,6 +20,7 @@ BENCHES: Final = {
     "jobs": "CPU, rate and latency of a whole job, the minimal loop and seven peers (Q-1, Q-2)",
     "idle": "calls a second of an idle gateway and of an idle worker (L-11)",
     "retention": "server memory at 100 jobs a second that are kept for a minute (G-0, L-8)",
+    "shards": "16 shards beside one: CPU of a job, and of an idle worker and gateway (G-6)",
     "routing": "start latency of jobs beside a worker with other tasks, and alone (J-53)",
     "durable": "a recorded step: round trips, CPU of client and server (D-22)",
     "queues": "a second queue beside Q-1 and Q-2 (Q-10); a worker with 100 idle queues (B-20)",

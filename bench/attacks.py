@@ -57,7 +57,7 @@ def _withstands(name: str, valkey_url: str) -> bool:
         used_s = cpu_s(pid) - began_s
     worst_s = max(times_s)
     print(
-        f"  {name:<10} {done:>9} {worst_s * 1000:>12.0f} {(most_bytes - before_bytes) >> 20:>10}"
+        f"  {name:<11} {done:>9} {worst_s * 1000:>12.0f} {(most_bytes - before_bytes) >> 20:>10}"
         f" {used_s:>8.1f}",
         flush=True,
     )
@@ -67,7 +67,7 @@ def _withstands(name: str, valkey_url: str) -> bool:
 def run() -> bool:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    print(f"  {'attack':<10} {'done':>9} {'slowest ms':>12} {'MiB more':>10} {'CPU s':>8}")
+    print(f"  {'attack':<11} {'done':>9} {'slowest ms':>12} {'MiB more':>10} {'CPU s':>8}")
     with tempfile.TemporaryDirectory() as folder, LocalValkey(Path(folder)) as valkey:
         withstood = [_withstands(name, valkey.url) for name in ATTACKS]
     return all(withstood)

@@ -4,6 +4,7 @@ Uses raw sockets until the time is over. Prints the number of operations as JSON
 """
 
 import asyncio
+import collections
 import contextlib
 import itertools
 import json
@@ -163,6 +164,15 @@ class Attacker:
                 peer.recv(65536)
                 self.done += 1
 
+    def connections(self) -> None:
+        """Connections on which nothing is sent, more than the gateway may have files."""
+        peers: collections.deque[socket.socket] = collections.deque(maxlen=15_000)
+        while self.running:
+            with contextlib.suppress(OSError):
+                peers.append(self.connect())
+                self.done += 1
+        self.hold([*peers])
+
     def stray(self) -> None:
         peers = [self.connect() for _ in range(500)]
         for peer in peers:
@@ -212,6 +222,18 @@ class Attacker:
         valkey.close()
         self.hold(peers)
 
+    def document(self) -> None:
+        """A large response that is not read, by clients without a key."""
+        peers: list[socket.socket] = []
+        while self.running and len(peers) < 3000:
+            peer = socket.socket()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            peer.connect(("127.0.0.1", self._port))
+            peer.sendall(b"GET /openapi.json HTTP/1.1\r\n%b\r\n" % _HOST)
+            peers.append(peer)
+            self.done += 1
+        self.hold(peers)
+
     def arrivals(self) -> None:
         """Event streams of one job, opened one after the other."""
         job_id = self._job()
@@ -235,9 +257,11 @@ ATTACKS: Final[dict[str, Callable[[Attacker], None]]] = {
     "schemas": Attacker.schemas,
     "pages": Attacker.pages,
     "users": Attacker.users,
+    "connections": Attacker.connections,
     "stray": Attacker.stray,
     "silent": Attacker.silent,
     "unread": Attacker.unread,
+    "document": Attacker.document,
     "arrivals": Attacker.arrivals,
 }
 

@@ -1,8 +1,10 @@
 """The cost of a recorded step (D-22): one round trip, CPU of the client and of the server.
 
 100 jobs of 100 steps each, less the same jobs without steps; three rounds, medians. And one job at
-a time, where nothing is written together. Bars of times are for an idle machine; only the number of
-calls decides.
+a time, where nothing is written together, beside a lone call of an empty script. And 100,000
+suspended jobs: what they cost a fleet that is idle (JOBS_SUSPENDED, and over how many seconds:
+SUSPENDED_S), and whether all submissions were accepted. Bars of times are for an idle machine; the
+number of calls and the submissions decide.
 """
 
 import os
@@ -13,6 +15,8 @@ from bench.measure import in_process, medians
 from jobwire.local.valkey import LocalValkey
 
 _PEER: Final = "bench.peers.durable_peer"
+_ROUND_TRIP: Final = "bench.peers.round_trip_peer"
+_SUSPENDED: Final = "bench.peers.suspended_peer"
 _ROUNDS: Final = 3
 _BARS: Final = {"client_us": 25.0, "server_us": 20.0}
 
@@ -25,6 +29,7 @@ def run() -> bool:
         url = server.admin_url
         together = medians([in_process(_PEER, url, "100", "100") for _ in range(_ROUNDS)])
         alone = medians([in_process(_PEER, url, "1", "900") for _ in range(_ROUNDS)])
+        bare = medians([in_process(_ROUND_TRIP, url, "3000") for _ in range(_ROUNDS)])
     print(f"load average of the last minute: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for name, found in (("100 jobs at a time", together), ("one job", alone)):
         parts = [
@@ -32,4 +37,23 @@ def run() -> bool:
             for each in _BARS
         ]
         print(f"{name:20}", *parts, f"{found['calls']:.2f} calls a step")
-    return alone["calls"] < 1.05
+    print(
+        f"{'an empty script':20} {bare['client_us']:5.1f} µs client, {bare['minimal_us']:.1f} with "
+        f"a minimal protocol, {bare['server_us']:.1f} µs server"
+    )
+    return _suspended() and alone["calls"] < 1.05
+
+
+def _suspended() -> bool:
+    count, seconds = os.environ.get("JOBS_SUSPENDED", "100000"), os.environ.get("SUSPENDED_S", "65")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalValkey(folder, admin=True, extra=["appendonly no"]) as server,
+    ):
+        found = in_process(_SUSPENDED, server.admin_url, count, seconds, timeout_s=900)
+    more = 100 * (found["share"] - found["idle_share"])
+    larger = found["suspended_bytes"] - found["waiting_bytes"]
+    print(f"{found['suspended']:,.0f} suspended jobs, compared with none or with waiting ones:")
+    print(f"{more:.2f} % of a core (bar 0.5), {larger:,.0f} bytes each (bar 1,024);", end=" ")
+    print(f"{found['accepted']:,.0f} submissions were accepted")
+    return found["accepted"] == int(count) + 1

@@ -1,5 +1,6 @@
-"""What further queues cost a worker: CPU per job and latency with one idle queue more (Q-10), and
-sockets, CPU and memory of a worker with 100 idle queues (B-20).
+"""What further queues cost a worker: CPU per job and latency with one idle queue more (Q-10), CPU
+per job spread over 16 busy queues of the Streams wire (B-27), and sockets, CPU and memory of a
+worker with 100 idle queues (B-20).
 
 Rounds are interleaved, medians count. The limit is a ratio of CPU; latency is printed only.
 """
@@ -23,16 +24,20 @@ _ROUNDS: Final = 5
 _JOBS: Final = 20_000
 _LIGHT: Final = 200
 _BAR: Final = 1.10
+_BUSY_QUEUES: Final = 16
+_BUSY_BAR: Final = 1.2
 _IDLE_QUEUES: Final = 100
 _IDLE_S: Final = 10.0
 _IDLE_CPU_BAR: Final = 0.02
 _SOCKETS_BAR: Final = 20
 
 
-def _measure(server: LocalValkey, mode: str, jobs: int, idle_queues: int) -> Row:
+def _measure(
+    server: LocalValkey, mode: str, jobs: int, idle_queues: int, busy_queues: int = 1
+) -> Row:
     command = [sys.executable, "-m", "bench.peers.jobwire_peer", server.admin_url, str(server.pid)]
     done = subprocess.run(
-        [*command, mode, str(jobs), str(idle_queues)],
+        [*command, mode, str(jobs), str(idle_queues), str(busy_queues)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -63,6 +68,25 @@ def _second_queue(server: LocalValkey) -> bool:
     ratio = two["work_client_us"] / one["work_client_us"]
     met = ratio <= _BAR
     print(f"client CPU with a second queue: {ratio:.2f} (bar {_BAR:g}{_missed(met)})")
+    return met
+
+
+def _busy_queues(server: LocalValkey) -> bool:
+    rows: dict[int, list[Row]] = {1: [], _BUSY_QUEUES: []}
+    for _ in range(_ROUNDS):
+        for queues, own in rows.items():
+            own.append(_measure(server, "throughput", _JOBS, 0, queues))
+    one, many = medians(rows[1]), medians(rows[_BUSY_QUEUES])
+    met = True
+    for side in ("client", "server"):
+        parts = [f"{phase}_{side}_us" for phase in ("submit", "work")]
+        ratio = sum(many[part] for part in parts) / sum(one[part] for part in parts)
+        figures = ", ".join(f"{one[part]:.1f} -> {many[part]:.1f}" for part in parts)
+        met &= ratio <= _BUSY_BAR
+        print(
+            f"{side} CPU of a job spread over {_BUSY_QUEUES} queues: {ratio:.2f} x one queue "
+            f"(bar {_BUSY_BAR:g}{_missed(ratio <= _BUSY_BAR)}); submit, work: {figures} µs"
+        )
     return met
 
 
@@ -110,7 +134,8 @@ def run() -> bool:
         with server:
             os.sched_setaffinity(server.pid, {min(os.sched_getaffinity(0))})
             idle = _idle_queues(server)
-            return _second_queue(server) and idle
+            busy = _busy_queues(server)
+            return _second_queue(server) and busy and idle
 
 
 def _missed(met: bool) -> str:

@@ -110,4 +110,24 @@ async def test_processes_that_start_together_spread_their_load() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "sleep", asleep)
         await asyncio.gather(maintenance.run(), return_exceptions=True)
-    assert waits == [8.0 * 0.3, 6.0, 10.0]
+    assert waits == pytest.approx([8.0 * 0.3, 6.0, 10.0], abs=0.13)
+
+
+@clause("L-11", "G-6")
+async def test_l11_the_tasks_of_a_process_wake_up_together() -> None:
+    """Whenever they were started: what they send then leaves in one write."""
+    loop, wakeups = asyncio.get_running_loop(), list[float]()
+
+    async def asleep(delay_s: float) -> None:
+        wakeups.append(loop.time() + delay_s)
+        raise asyncio.CancelledError
+
+    fractions = iter((0.11, 0.35, 0.58, 0.93))
+    tasks = [MaintenanceTask(f"shard {n}", 8.0, ScriptedTask("").run) for n in range(4)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio, "sleep", asleep)
+        for task in tasks:
+            maintenance = Maintenance([task], random_fraction=lambda: next(fractions))
+            await asyncio.gather(maintenance.run(), return_exceptions=True)
+    gaps = [(wakeup - wakeups[0]) * 4 for wakeup in wakeups]
+    assert gaps == pytest.approx([round(gap) for gap in gaps], abs=0.01)

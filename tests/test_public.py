@@ -12,9 +12,10 @@ from tests.support import clause
 
 def test_the_public_names_exist() -> None:
     assert jobwire.__all__ == [
-        *("App", "AsyncClient", "BullQueue", "Client", "Context", "Fail", "NewJob"),
-        *("Postpone", "RateLimit", "Retry", "StepInterrupted", "SyncBullQueue", "SyncContext"),
-        *("Task", "WaitForChildren"),
+        *("App", "AsyncClient", "BullQueue", "ChildFailed", "Client", "Context", "Fail"),
+        *("FailedJob", "JobSuspended", "NewJob", "Postpone", "RateLimit", "Retry"),
+        *("SignalTimeout", "StepInterrupted", "SyncBullQueue", "SyncContext", "Task"),
+        "WaitForChildren",
         "__version__",
     ]
     for module in (jobwire, jobwire.client):

@@ -1,4 +1,5 @@
-// Node BullMQ, as in its documentation: node bullmq_peer.mjs URL SERVER_PID MODE N
+// Node BullMQ, as in its documentation: node bullmq_peer.mjs URL SERVER_PID MODE N [QUEUES]
+// With QUEUES the jobs are spread over so many queues, whose workers share a connection and 100 slots.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
@@ -6,8 +7,9 @@ const require = createRequire(`${process.env.PEERS}/`);
 const { Queue, Worker } = require("bullmq");
 const IORedis = require("ioredis");
 
-const [url, serverPid, mode, count] = process.argv.slice(2);
+const [url, serverPid, mode, count, spread = "1"] = process.argv.slice(2);
 const jobs = Number(count);
+const names = ["bench", ...Array.from({ length: Number(spread) - 1 }, (_, at) => `bench-${at + 1}`)];
 const connect = () => new IORedis(url.replace("valkey:", "redis:"), { maxRetriesPerRequest: null });
 
 function now() {
@@ -29,8 +31,10 @@ function figures(name, then) {
   };
 }
 
-const queue = new Queue("bench", { connection: connect() });
-await queue.waitUntilReady();
+const connection = connect();
+const queues = names.map((name) => new Queue(name, { connection }));
+const queue = queues[0];
+await Promise.all(queues.map((each) => each.waitUntilReady()));
 
 if (mode === "latency") {
   const waits = [];
@@ -49,18 +53,22 @@ if (mode === "latency") {
   let next = 0;
   let then = now();
   await Promise.all(Array.from({ length: 100 }, async () => {
-    while (next < jobs) await queue.add("noop", { n: next++ });
+    while (next < jobs) {
+      const n = next++;
+      await queues[n % queues.length].add("noop", { n });
+    }
   }));
   const submitted = figures("submit", then);
   let left = jobs;
   let ended;
   const all = new Promise((resolve) => { ended = resolve; });
   then = now();
-  const worker = new Worker("bench", async () => { if (--left === 0) ended(); },
-    { connection: connect(), concurrency: 100 });
+  const concurrency = Math.max(1, Math.floor(100 / names.length));
+  const shared = connect();
+  const workers = names.map((name) => new Worker(name,
+    async () => { if (--left === 0) ended(); }, { connection: shared, concurrency }));
   await all;
   console.log(JSON.stringify({ ...submitted, ...figures("work", then) }));
-  await worker.close();
+  await Promise.all(workers.map((each) => each.close()));
 }
-await queue.close();
 process.exit(0);

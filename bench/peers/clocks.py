@@ -16,16 +16,15 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Phase:
-    """CPU of this process and of the server, and wall time, from here to `done`."""
+    """CPU of this process and of the servers, and wall time, from here to `done`."""
 
-    def __init__(self, server_pid: int) -> None:
-        self._server_pid = server_pid
+    def __init__(self, *server_pids: int) -> None:
+        self._server_pids = server_pids
         self._start = self._now()
 
     def _now(self) -> tuple[float, float, float]:
         own = resource.getrusage(resource.RUSAGE_SELF)
-        fields = Path(f"/proc/{self._server_pid}/stat").read_text().rpartition(")")[2].split()
-        server_s = (int(fields[11]) + int(fields[12])) * _TICK_S
+        server_s = sum(map(_cpu_s, self._server_pids))
         return own.ru_utime + own.ru_stime, server_s, time.perf_counter()
 
     def done(self, jobs: int) -> dict[str, float]:
@@ -38,6 +37,11 @@ class Phase:
             "server_us": server_s / jobs * 1e6,
             "per_s": jobs / wall_s,
         }
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
 def throughput(submit: dict[str, float], work: dict[str, float]) -> None:

@@ -22,7 +22,7 @@ from jobwire.worker import Worker
 _TASK = "durable"
 
 
-async def _server_us(connection: Connection) -> tuple[int, int]:
+async def server_us(connection: Connection) -> tuple[int, int]:
     """The time and the number of script calls so far, by the server's own clock."""
     text = cast(str, await connection.call("INFO", "commandstats"))
     line = next((each for each in text.splitlines() if each.startswith("cmdstat_evalsha:")), "")
@@ -54,11 +54,11 @@ async def main(url: str, jobs: int, steps: int) -> None:
         for count in (0, steps):
             left = jobs
             ended.clear()
-            cpu_s, (us, calls) = time.process_time(), await _server_us(connection)
+            cpu_s, (us, calls) = time.process_time(), await server_us(connection)
             body = json.dumps({"steps": count})
             await queue.submit_many([JobRequest(_TASK, body) for _ in range(jobs)])
             await ended.wait()
-            used_s, (after_us, after) = time.process_time() - cpu_s, await _server_us(connection)
+            used_s, (after_us, after) = time.process_time() - cpu_s, await server_us(connection)
             costs.append((used_s, after_us - us, after - calls))
         (base_s, base_us, base_calls), (used_s, used_us, used_calls) = costs
         all_steps = jobs * steps

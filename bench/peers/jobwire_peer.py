@@ -1,6 +1,7 @@
 """Ours: the Streams wire, the whole contract.
 
-A fifth argument is how many idle queues in memory the same worker serves besides (Q-10).
+A fifth argument is how many idle queues in memory the same worker serves besides (Q-10), a sixth
+over how many queues of the wire the jobs are spread (B-27).
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from bench.peers.clocks import Phase, latency, throughput
 from bench.peers.idle_engine import IdleEngine
 from jobwire import App, Context
 from jobwire.job.messages import JobRequest
+from jobwire.systems.jobs.contract import DEFAULT_QUEUE
 from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.systems.jobs.settings import StreamsSettings
@@ -20,7 +22,9 @@ from jobwire.valkey import Connection
 from jobwire.worker import Worker
 
 
-async def main(url: str, server_pid: int, mode: str, jobs: int, idle_queues: int = 0) -> None:
+async def main(
+    url: str, server_pid: int, mode: str, jobs: int, idle_queues: int = 0, spread: int = 1
+) -> None:
     settings = StreamsSettings(max_queue=10**7)
     async with Connection.open(url) as connection:
         queue = StreamsQueue(connection, settings)
@@ -39,7 +43,8 @@ async def main(url: str, server_pid: int, mode: str, jobs: int, idle_queues: int
             waits_s.append(time.perf_counter() - ctx.payload["at"])
 
         idle = [IdleEngine(f"idle-{number}") for number in range(idle_queues)]
-        worker = Worker(app, [StreamsEngine(connection, settings), *idle], slots=100)
+        names = [DEFAULT_QUEUE, *(f"bench-{number}" for number in range(1, spread))]
+        worker = Worker(app, [StreamsEngine(connection, settings, queues=names), *idle], slots=100)
         if mode == "latency":
             running = asyncio.create_task(worker.run())
             await worker.ready.wait()
@@ -54,7 +59,8 @@ async def main(url: str, server_pid: int, mode: str, jobs: int, idle_queues: int
 
             async def submit() -> None:
                 for number in waiting:
-                    await queue.submit(JobRequest("noop", f'{{"n":{number}}}'))
+                    payload, name = f'{{"n":{number}}}', names[number % spread]
+                    await queue.submit(JobRequest("noop", payload, queue=name))
 
             phase = Phase(server_pid)
             await asyncio.gather(*(submit() for _ in range(100)))

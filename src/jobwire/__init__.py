@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from jobwire.client.messages import NewJob
     from jobwire.client.sync import Client
     from jobwire.job.errors import (
+        ChildFailed,
         Fail,
+        JobSuspended,
         Postpone,
         RateLimit,
         Retry,
+        SignalTimeout,
         StepInterrupted,
         WaitForChildren,
     )
@@ -37,18 +40,23 @@ if TYPE_CHECKING:
     from jobwire.task import Task
     from jobwire.worker.app import App
     from jobwire.worker.context import Context, SyncContext
+    from jobwire.worker.failed_job import FailedJob
 
 __all__ = [
     "App",
     "AsyncClient",
     "BullQueue",
+    "ChildFailed",
     "Client",
     "Context",
     "Fail",
+    "FailedJob",
+    "JobSuspended",
     "NewJob",
     "Postpone",
     "RateLimit",
     "Retry",
+    "SignalTimeout",
     "StepInterrupted",
     "SyncBullQueue",
     "SyncContext",
@@ -63,13 +71,17 @@ _MODULES: Final = {
     "App": "jobwire.worker.app",
     "AsyncClient": "jobwire.client.aio",
     "BullQueue": "jobwire.systems.queues.direct_queue",
+    "ChildFailed": "jobwire.job.errors",
     "Client": "jobwire.client.sync",
     "Context": "jobwire.worker.context",
     "Fail": "jobwire.job.errors",
+    "FailedJob": "jobwire.worker.failed_job",
+    "JobSuspended": "jobwire.job.errors",
     "NewJob": "jobwire.client.messages",
     "Postpone": "jobwire.job.errors",
     "RateLimit": "jobwire.job.errors",
     "Retry": "jobwire.job.errors",
+    "SignalTimeout": "jobwire.job.errors",
     "StepInterrupted": "jobwire.job.errors",
     "SyncBullQueue": "jobwire.systems.queues.direct_queue_sync",
     "SyncContext": "jobwire.worker.context",

@@ -1,12 +1,14 @@
 """Runs the maintenance tasks of engines, each with its own period, in workers and gateways (J-41).
 
 There is no leader: a task that the fleet must run once per period guards that itself. A task that
-fails is retried in its next period and never ends the process that runs it.
+fails is retried in its next period and never ends the process that runs it. The tasks of a process
+wake up together: an idle process sends the calls of all its shards in one write (L-11, G-6).
 """
 
 import asyncio
 import contextlib
 import logging
+import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
@@ -22,6 +24,8 @@ _CONTINUE_S: Final = 0.01
 """Between two runs of a task that has more to do: other clients need the server, too."""
 _SOONEST_S: Final = 0.1
 """Between two runs of a task that knows when it has something to do."""
+_TICKS_PER_S: Final = 4
+"""How often in a second the tasks of a process wake up, at most."""
 
 
 class Maintenance:
@@ -57,7 +61,7 @@ class Maintenance:
 
     async def _run_periodically(self, task: MaintenanceTask) -> None:
         # Processes that start together must not load the server together.
-        await asyncio.sleep(task.period_s * self._random_fraction())
+        await asyncio.sleep(_until_tick(task.period_s * self._random_fraction()))
         period = retry.fixed(1.25 * task.period_s, jitter=0.4)  # 0.75 to 1.25 of it
         failing = False
         while True:
@@ -86,13 +90,28 @@ class Maintenance:
 
 async def _wait(task: MaintenanceTask, pause_s: float, next_s: float | None) -> None:
     """Wait for the task's next run: for the whole pause, or until it has something to do (L-11)."""
+    left_s = _until_tick(pause_s)
     if task.soon is None:
-        await asyncio.sleep(pause_s)
+        await asyncio.sleep(left_s)
         return
-    await asyncio.sleep(min(pause_s, _SOONEST_S))
-    left_s = min(pause_s, pause_s if next_s is None else next_s) - _SOONEST_S
-    if left_s > 0:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(left_s):
-                await task.soon.wait()
+    loop = asyncio.get_running_loop()
+    soonest_s = loop.time() + _SOONEST_S
+    if next_s is not None:
+        left_s = min(left_s, next_s)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(left_s):
+            await task.soon.wait()
+    if (early_s := soonest_s - loop.time()) > 0:
+        await asyncio.sleep(min(early_s, pause_s))
     task.soon.clear()
+
+
+def _until_tick(pause_s: float) -> float:
+    """How long to sleep for a pause: until the nearest tick of this process. Ticks of other
+    processes on this machine are at other times. Pauses shorter than that are left as they are."""
+    if pause_s * _TICKS_PER_S < 0.5:
+        return pause_s
+    now_s = asyncio.get_running_loop().time()
+    shift = os.getpid() * 61 % 100 / 100
+    tick = round((now_s + pause_s) * _TICKS_PER_S - shift)
+    return max(0.0, (tick + shift) / _TICKS_PER_S - now_s)

@@ -12,11 +12,8 @@ from urllib.parse import urlsplit
 
 _LISTENING: Final = "0A"
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_NAT64: Final = (
-    ipaddress.IPv6Network("64:ff9b::/96"),
-    ipaddress.IPv6Network("64:ff9b:1::/48"),
-)
-_V4_COMPATIBLE: Final = ipaddress.IPv6Network("::/96")
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 # Reachable by the tables of some version of `ipaddress`, and yet not public: relays, agents of
 # cloud hosts, local and documentation networks.
 _DENIED: Final = (
@@ -28,6 +25,7 @@ _DENIED: Final = (
     ipaddress.IPv6Network("3fff::/20"),
     ipaddress.IPv6Network("5f00::/16"),
 )
+_MAX_HOST: Final = 253
 _LOCAL_DOMAINS: Final = ("localhost", "local", "internal", "home.arpa")
 
 
@@ -58,12 +56,11 @@ def is_public(address: Address) -> bool:
     for inner in _embedded(address):
         if not is_public(inner):
             return False
-    if isinstance(address, ipaddress.IPv6Address) and address in _V4_COMPATIBLE:
-        return False
     if any(address in each for each in _DENIED if each.version == address.version):
         return False
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return True  # decided by the address inside
+    if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST:
+        # Decided by the address inside; there are no other public ones.
+        return address.ipv4_mapped is not None or address in _NAT64
     return address.is_global and not address.is_multicast
 
 
@@ -71,7 +68,7 @@ def _embedded(address: Address) -> list[ipaddress.IPv4Address]:
     if isinstance(address, ipaddress.IPv4Address):
         return []
     inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if any(address in network for network in _NAT64):
+    if address in _NAT64:
         inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     return [each for each in inner if each is not None]
 
@@ -81,13 +78,19 @@ def names_public_host(url: str) -> bool:
     text: nothing is resolved. For a URL that another program will fetch."""
     try:
         parts = urlsplit(url)
-        host, _ = (parts.hostname or "").rstrip("."), parts.port
+        host, _ = parts.hostname or "", parts.port
+        if not host.isascii() and len(host) <= _MAX_HOST:
+            # Programs that fetch it read full-width digits and ideographic dots like others.
+            host = host.encode("idna").decode()
     except ValueError:
         return False
+    host = host.rstrip(".")
     if parts.scheme not in ("http", "https") or parts.username is not None or not host:
         return False
     if any(ord(each) <= 32 or ord(each) == 127 or each == "\\" for each in url):
         return False
+    if len(host) > _MAX_HOST or ("%" in host and ":" not in host):
+        return False  # some decode %2e in a name
     try:
         return is_public(ipaddress.ip_address(host.partition("%")[0]))
     except ValueError:

@@ -34,6 +34,12 @@ def hint(schema: Schema, place: str, problem: str) -> str:
     return ""
 
 
+def described(schema: Schema, place: str) -> str:
+    """What the text at `place` must be, in words, if the schema has them."""
+    found = (node.get("description") for node in _at(schema, place) if "pattern" in node)
+    return next((each for each in found if isinstance(each, str)), "")
+
+
 def _listed(prefix: str, names: list[str]) -> str:
     return f"; {prefix}: {', '.join(names)}" if 0 < len(names) <= _MAX_LISTED else ""
 

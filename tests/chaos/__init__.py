@@ -10,7 +10,10 @@
     checker.py   history → violations, one pure function per rule
     failover.py  a primary dies, a lagging replica takes over
     run.py       one run from start to result; `python -m tests.chaos` and the suite call it
+    releases.py  an earlier commit and this one side by side
     sentinel.py  failovers by Sentinel under load: primaries killed and paused
+    cluster.py   a Cluster under load: slots moved, replicas promoted, primaries killed; and shards
+    other_systems.py  queues and images under load during these failovers
     mutants.py   test of the checker: broken products, and the rules that must report them
 
 The product's own logs and metrics are never used as evidence.

@@ -1,28 +1,33 @@
 """History → violations: one pure function per rule, each linear in the history.
 
 Called by the runner at the end of a run, and by its own tests with planted histories. It does
-no I/O and does not know the faults: the rules hold whatever has happened.
+no I/O. The rules hold whatever has happened, but for what a failover may lose (G-26): a write that
+the former primary answered just before it failed, and that its successor does not have. Each rule
+says which lost write explains what it finds, and asks whether that write was made at such a time.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from math import inf
 from typing import Final
 
 from jobwire.api import jobs as job_problems
 from jobwire.api import problems
 from jobwire.api.problems import ProblemKind
 from jobwire.systems.jobs.contract import CANCELED_TTL_S
-from tests.chaos.history import TERMINAL, Ended, Event, History, Run
+from tests.chaos.history import GAP, TERMINAL, Ended, Event, History, Run
 
 TICK: Final = "tick"
 """The task of the cron entry; the scheduler creates its jobs, not a client."""
 
 _TOLERANCE_MS: Final = 50
 """Between two clocks' readings on a busy machine."""
+_LAG_MS: Final = 200
+"""How long before a failure a write may have been answered that no replica has."""
 
 _EXPECTED_CODES: Final = frozenset(
     kind.code
@@ -45,10 +50,14 @@ def check_history(history: History) -> list[Violation]:
 
 def r1_accepted_is_there(history: History) -> Iterator[str]:
     """An accepted job never disappears before its time."""
-    for key, job_id in history.accepted.items():
+    for key, job_id in dict.fromkeys(history.answered_jobs):
         # Short-lived jobs have expired by now; the inspector saw whether they ended before that.
         is_short_lived = history.submissions[key].ttl_s or _was_canceled_long_ago(history, job_id)
-        if job_id not in history.jobs and not is_short_lived:
+        if (
+            job_id not in history.jobs
+            and not is_short_lived
+            and not _submission_was_lost(history, job_id)
+        ):
             asked = "after a cancel" if job_id in history.cancel_requested else "never canceled"
             yield f"{job_id} (key {key}) was accepted and is not there, {asked}"
     yield from history.lost
@@ -82,10 +91,14 @@ def r4_state_agrees(history: History) -> Iterator[str]:
             yield f"{job_id} is {job.status} with the error {job.error}"
         if (wanted := _wanted_end(history, job_id, job)) and job.status != wanted:
             yield f"{job_id} ended as {job.status} with {job.error}, not as {wanted}"
+    ends: dict[tuple[str, str], list[float]] = {}
     for answer in history.answers:
-        state = answer.state
-        if state in TERMINAL and (job := history.jobs.get(answer.job_id)) and job.status != state:
-            yield f"{answer.job_id} was {state} in a response and is {job.status}"
+        if answer.state in TERMINAL:
+            ends.setdefault((answer.job_id, answer.state), []).append(answer.at_ms)
+    for (job_id, state), seen_ms in ends.items():
+        job = history.jobs.get(job_id)
+        if job and job.status != state and not _was_lost(history, job_id, seen_ms):
+            yield f"{job_id} was {state} in a response and is {job.status}"
 
 
 def r5_runs_do_not_mix(history: History) -> Iterator[str]:
@@ -130,9 +143,10 @@ def r7_always_a_place(history: History) -> Iterator[str]:
 def r8_runs_are_counted(history: History) -> Iterator[str]:
     """No run without a start on the wire; no attempt beyond those asked for."""
     begun = Counter(run.job_id for run in history.runs)
+    lost = Counter(run.job_id for run in history.runs if _start_may_be_lost(history, run))
     for job_id, job in history.jobs.items():
         starts = _kinds(job).count("running")
-        if begun[job_id] > starts:
+        if begun[job_id] > starts + lost[job_id]:
             yield f"{job_id} ran {begun[job_id]} times, was started {starts} times"
     for run in history.runs:
         submission = history.submission_of(run.job_id)
@@ -143,13 +157,13 @@ def r8_runs_are_counted(history: History) -> Iterator[str]:
 def r9_one_key_one_job(history: History) -> Iterator[str]:
     """One job per idempotency key, also when requests are repeated or responses were lost."""
     made: dict[str, set[str]] = {}
-    for answer in history.answers:
-        if answer.verb == "submit" and answer.job_id:
-            made.setdefault(answer.about, set()).add(answer.job_id)
+    for key, job_id in dict.fromkeys(history.answered_jobs):
+        if job_id in history.jobs or not _submission_was_lost(history, job_id):
+            made.setdefault(key, set()).add(job_id)
     for key, job_ids in made.items():
         if len(job_ids) > 1:
             yield f"{key} has made {sorted(job_ids)}"
-    known = set(history.accepted.values())
+    known = {job_id for _, job_id in history.answered_jobs}
     for job_id in history.listed:
         job = history.jobs.get(job_id)
         if job_id not in known and not (job and job.fields.get("task") == TICK):
@@ -167,7 +181,11 @@ def r11_canceled_is_canceled(history: History) -> Iterator[str]:
         job = history.jobs.get(answer.about)
         if answer.verb != "cancel" or not job:
             continue
-        if answer.status == 200 and job.status != "canceled":
+        if (
+            answer.status == 200
+            and job.status != "canceled"
+            and not _was_lost(history, answer.about, [answer.at_ms])
+        ):
             yield f"{answer.about} was canceled and is {job.status}"
         if clock_was_off(history, answer.about):
             continue
@@ -180,17 +198,35 @@ def r11_canceled_is_canceled(history: History) -> Iterator[str]:
 
 
 def r12_watchers_miss_nothing(history: History) -> Iterator[str]:
-    """A reader that is cut again and again sees what there is: once, in order, to the end."""
+    """A reader that is cut again and again sees what there is: once, in order, to the end. Events
+    that it saw and a failover lost may be followed by a gap, and then by what there is."""
     for watch in history.watches:
         job = history.jobs.get(watch.job_id)
         if not job:
             continue
         if not watch.ended:
             yield f"a watcher of {watch.job_id} never saw its end"
-        elif watch.seen != (truth := tuple(event.id for event in job.events)):
+            continue
+        truth = [event.id for event in job.events]
+        lost = {
+            seen
+            for seen in watch.seen
+            if seen not in truth and seen != GAP and _event_was_lost(history, watch.job_id, seen)
+        }
+        parts = _split(watch.seen, GAP)
+        # The event before a gap was not there; after another failover it may be there again.
+        if not all(_event_was_lost(history, watch.job_id, part[-1]) for part in parts[:-1] if part):
+            yield f"a watcher of {watch.job_id} got a gap, and had lost nothing: {watch.seen}"
+        # An end that was lost ends the watch, too.
+        whole = not lost.intersection(parts[-1][-1:])
+        first, *_, last = (
+            [each for each in part if each not in lost] for part in (*parts, parts[-1])
+        )
+        right = first == truth[: len(first)] and (
+            not whole or last == truth[len(truth) - len(last) if len(parts) > 1 else 0 :]
+        )
+        if not right:
             yield f"a watcher of {watch.job_id} saw {watch.seen}, there is {truth}"
-        if watch.gaps:
-            yield f"a watcher of {watch.job_id} got {watch.gaps} gap event(s)"
 
 
 def r13_slots(history: History) -> Iterator[str]:
@@ -259,7 +295,7 @@ def r18_errors_have_codes(history: History) -> Iterator[str]:
 
 def r19_reports_are_whole(history: History) -> Iterator[str]:
     """Reports of a run are on the wire without a gap, from the first; those of the run whose
-    result is stored, all of them. Only a full server may drop some."""
+    result is stored, all of them. Only a full server may drop some, and a failover lose them."""
     runs = {run.id: run for run in history.runs}
     for job_id, job in history.jobs.items():
         numbers: dict[str, list[int]] = {}
@@ -273,10 +309,12 @@ def r19_reports_are_whole(history: History) -> Iterator[str]:
             run = runs.get(name)
             if run is None or _was_full(history, run, job):
                 continue
-            if seen != list(range(len(seen))):
+            expected = run.reported if name == result and run.reported is not None else 0
+            missing = {*range(max([*seen, -1, expected - 1]) + 1)}.difference(seen)
+            if len(seen) != len(set(seen)) or seen != sorted(seen):
                 yield f"{job_id}: of run {name} there are the reports {seen}"
-            elif name == result and run.reported is not None and len(seen) != run.reported:
-                yield f"{job_id}: run {name} made {run.reported} reports, there are {len(seen)}"
+            elif not all(_report_may_be_lost(history, job_id, run, number) for number in missing):
+                yield f"{job_id}: of run {name} there are the reports {seen}, not {missing}"
 
 
 def r20_starts_are_used_once(history: History) -> Iterator[str]:
@@ -296,15 +334,18 @@ def r20_starts_are_used_once(history: History) -> Iterator[str]:
         for run in own_runs:
             earlier = [event for event in unused if _fits(run, event)]
             if not earlier:
-                yield f"{job_id}: run {run.id} of attempt {run.attempt} has no start of its own"
+                if not _start_may_be_lost(history, run):
+                    yield f"{job_id}: run {run.id} of attempt {run.attempt} has no start of its own"
                 continue
-            unused.remove(earlier[-1])
             later = job.events[job.events.index(earlier[-1]) + 1 :]
             ends = (event for event in later if event.type == "running" or event.type in TERMINAL)
             after = next(ends, None)
             if after and after.ts + _TOLERANCE_MS < run.began_ms:
+                if _start_may_be_lost(history, run):
+                    continue
                 late_ms = run.began_ms - after.ts
                 yield f"{job_id}: run {run.id} began {late_ms:.0f} ms after the next {after.type}"
+            unused.remove(earlier[-1])
             begun.append((run, earlier[-1]))
         for (first, start), (second, next_start) in pairwise(begun):
             apart_ms = next_start.ts - start.ts
@@ -314,9 +355,14 @@ def r20_starts_are_used_once(history: History) -> Iterator[str]:
 
 
 def r21_the_server_is_not_charged(history: History) -> Iterator[str]:
-    """A job is reclaimed from its worker only if a fault hit a worker meanwhile."""
-    poison = [run.began_ms for run in history.runs if run.task == "poison"]
+    """A job is reclaimed from its worker only if meanwhile a fault hit that worker, the job's shard
+    had no primary, or another handler blocked the worker before it had seen the start."""
+    blocks = _blocks(history)
+    poison = ((run.began_ms, run.worker) for run in history.runs if run.task == "poison")
     worker_faults = sorted([*history.worker_faults, *poison])
+    runs: dict[str, list[Run]] = {}
+    for run in sorted(history.runs, key=lambda run: run.began_ms):
+        runs.setdefault(run.job_id, []).append(run)
     for job_id, job in history.jobs.items():
         if clock_was_off(history, job_id):
             continue
@@ -325,11 +371,24 @@ def r21_the_server_is_not_charged(history: History) -> Iterator[str]:
             if event.type == "retrying" or event.step == "worker.release":
                 start = None
             elif event.type == "running":
+                worker = start and _worker_of(start, event, runs.get(job_id, ()))
                 # A frozen worker loses its jobs for a while after the fault.
-                if start and not any(
-                    start.ts - 5 * history.lease_ms <= at <= event.ts for at in worker_faults
+                if start and not (
+                    any(
+                        start.ts - 5 * history.lease_ms <= at <= event.ts
+                        for at, hit in worker_faults
+                        if hit == worker or not worker
+                    )
+                    or _had_no_primary(history, job_id, start.ts, event.ts)
+                    or (
+                        not worker
+                        and any(
+                            began <= start.ts + _TOLERANCE_MS and event.ts <= ended
+                            for began, ended in blocks
+                        )
+                    )
                 ):
-                    yield f"{job_id} was taken from its worker after {event.ts - start.ts} ms"
+                    yield f"{job_id} was taken from {worker} after {event.ts - start.ts} ms"
                 start = event
 
 
@@ -408,6 +467,106 @@ def _was_full(history: History, run: Run, job: Ended) -> bool:
         began - margin_ms <= ended_ms and run.began_ms <= ended + margin_ms
         for began, ended in history.full
     )
+
+
+def _worker_of(start: Event, next_start: Event, runs: Sequence[Run]) -> str:
+    """The worker that began a job after this start; empty if it is not known: it died before the
+    handler began, or the handler was in a child process."""
+    found = (run for run in runs if start.ts - 1 <= run.began_ms < next_start.ts)
+    run = next(found, None)
+    return run.worker if run and run.task != "process" else ""
+
+
+def _blocks(history: History) -> list[tuple[float, float]]:
+    """When handlers blocked the event loop of a worker, one after the other."""
+    found: list[tuple[float, float]] = []
+    own = (run for run in history.runs if run.task == "block")
+    for _, runs in groupby(sorted(own, key=lambda run: (run.worker, run.began_ms)), _worker):
+        for number, run in enumerate(runs):
+            began_ms, ended_ms = run.began_ms, run.ended_ms or inf
+            if number and began_ms <= found[-1][1] + _TOLERANCE_MS:
+                began_ms = found.pop()[0]
+            found.append((began_ms, ended_ms))
+    return found
+
+
+def _worker(run: Run) -> str:
+    return run.worker
+
+
+def _had_no_primary(history: History, job_id: str, since_ms: float, until_ms: float) -> bool:
+    """Whether a lease that began and ran out at these times could not be renewed."""
+    late_ms = 3 * history.lease_ms
+    return any(
+        each.has(job_id)
+        and each.began_ms <= until_ms <= each.ended_ms + late_ms
+        and since_ms <= each.ended_ms
+        for each in history.outages
+    )
+
+
+def _may_lose(history: History, job_id: str, since_ms: float, until_ms: float) -> bool:
+    """Whether a failover may have lost a write of the job that was made in this time (G-26)."""
+    return any(
+        each.has(job_id) and each.began_ms - _LAG_MS <= until_ms and since_ms <= each.ended_ms
+        for each in history.losses
+    )
+
+
+def _was_lost(history: History, job_id: str, seen_ms: Sequence[float]) -> bool:
+    """Whether one failover may have lost a write whose effect was seen at these times, and at no
+    other. What is seen was written before, but not longer than a lease."""
+    return any(
+        each.has(job_id)
+        and each.began_ms - _LAG_MS <= min(seen_ms)
+        and max(seen_ms) <= each.ended_ms + history.lease_ms
+        for each in history.losses
+    )
+
+
+def _submission_was_lost(history: History, job_id: str) -> bool:
+    """Whether a failover may have lost the job: every response that knew it came then."""
+    known = [
+        answer.at_ms
+        for answer in history.answers
+        if job_id in (answer.job_id, answer.about) and answer.status < 400
+    ]
+    return _was_lost(history, job_id, known)
+
+
+def _start_may_be_lost(history: History, run: Run) -> bool:
+    """Whether a failover may have lost the start of a run. A handler begins at most a lease after
+    its start was written; a child process takes longer to begin."""
+    late_ms = history.lease_ms * (3 if run.task == "process" else 1)
+    return _may_lose(history, run.job_id, run.began_ms - late_ms, run.began_ms)
+
+
+def _report_may_be_lost(history: History, job_id: str, run: Run, number: int) -> bool:
+    """Whether a failover may have lost a report: it was written between those before and after it
+    that are there."""
+    events = history.jobs[job_id].events
+    own = [
+        (int(str(event.data["n"])), event.ts) for event in events if event.data.get("run") == run.id
+    ]
+    since_ms = max((ts for n, ts in own if n < number), default=run.began_ms)
+    until_ms = min((ts for n, ts in own if n > number), default=events[-1].ts)
+    return _may_lose(history, job_id, since_ms, until_ms)
+
+
+def _event_was_lost(history: History, job_id: str, entry: str) -> bool:
+    """Whether a failover may have lost an event; its id is the time at which it was written."""
+    at_ms = float(entry.partition("-")[0])
+    return _may_lose(history, job_id, at_ms, at_ms)
+
+
+def _split(seen: Sequence[str], mark: str) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for each in seen:
+        if each == mark:
+            parts.append([])
+        else:
+            parts[-1].append(each)
+    return parts
 
 
 def _fits(run: Run, event: Event) -> bool:

@@ -28,13 +28,12 @@ async def cause(fleet: Fleet, fault: Fault) -> None:
     await asyncio.sleep(fault.after_s)
     if fault.kind in _AT_SEATS:
         seat = fleet.seats[fault.seat % len(fleet.seats)]
+        program = seat.program
         seat.faults += 1
-        if seat.is_worker:
-            fleet.history.worker_faults.append(time.time() * 1000)
+        fleet.note_fault(seat, program)
         await _AT_SEATS[fault.kind](seat, fault)
         seat.faults += 1
-        if seat.is_worker:
-            fleet.history.worker_faults.append(time.time() * 1000)
+        fleet.note_fault(seat, program)
     else:
         await _AT_SERVER[fault.kind](fleet, fault)
 
@@ -153,7 +152,7 @@ async def _start_on_read_only(fleet: Fleet, fault: Fault) -> None:
     """The same while the server refuses writes; the worker may retry until it accepts them."""
     seat = _a_worker(fleet, fault)
     async with _no_writes(fleet):
-        fleet.history.worker_faults.append(time.time() * 1000)
+        fleet.note_fault(seat, seat.program)
         seat.program.kill()
         await _last(fault)
 
@@ -179,7 +178,7 @@ async def _restarted(fleet: Fleet, seat: Seat) -> bool:
     """Kill the worker and wait until its successor logs that it serves. Another fault at the same
     worker meanwhile proves nothing, and counts as started."""
     before, deaths, faults = seat.program, seat.deaths, seat.faults
-    fleet.history.worker_faults.append(time.time() * 1000)
+    fleet.note_fault(seat, before)
     before.kill()
 
     def serves() -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Final
@@ -28,19 +29,42 @@ GATEWAYS: Final = 2
 class Seat:
     """One program, its proxy, and its successors after a crash."""
 
-    def __init__(self, name: str, arguments: Sequence[str], proxy: Proxy, env: dict[str, str]):
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        proxy: Proxy,
+        env: dict[str, str],
+        tree: Path | None = None,
+    ) -> None:
+        """`tree` is the source tree of another release."""
         self.name = name
+        self.tree = tree
+        self.pids: set[int] = set()
+        """Of this program and its predecessors."""
         self.is_worker = name.startswith("worker")
         self.proxy = proxy
         self.deaths = 0
         self.faults = 0
         """Grows with every fault at this program, at its begin and at its end."""
         self._arguments = arguments
-        self._env = env
+        self.env = env
         self.program = self._start()
 
     def _start(self) -> Program:
-        return Program(*self._arguments, env=self._env)
+        if self.tree is None:
+            program = Program(*self._arguments, env=self.env)
+        else:
+            # Not a fork of this release.
+            path = os.pathsep.join((str(self.tree / "src"), str(self.tree)))
+            env = {**self.env, "PYTHONPATH": path}
+            program = Program(*self._arguments, env=env, cwd=self.tree, cold=True)
+        self.pids.add(program.pid)
+        return program
+
+    @property
+    def ready_line(self) -> str:
+        return "worker with" if self.is_worker else "gateway on http"
 
     def replace_if_dead(self) -> None:
         if self.program.exit_code is not None:
@@ -70,6 +94,8 @@ class Fleet:
             extra=["appendfsync always"],
             program=self.clock.program if self.clock else None,
         )
+        self.settings: dict[str, str] = {}
+        """Further variables of the programs."""
         self.ports: list[int] = []
         self.seats: list[Seat] = []
         self._tending = True
@@ -120,6 +146,27 @@ class Fleet:
             self._add_worker(slots)
         await self._all_ready()
 
+    def note_fault(self, seat: Seat, program: Program) -> None:
+        """A fault hits a program: if it is a worker, its jobs may be reclaimed."""
+        if seat.is_worker:
+            self.history.worker_faults.append((time.time() * 1000, str(program.pid)))
+
+    async def restart_all(self) -> None:
+        """Restart all programs with the settings of now, one after the other, as a deployment does.
+        One that dies before its turn is started with them, too."""
+        for seat in self.seats:
+            seat.env = {**seat.env, **self.settings}
+        for seat in self.seats:
+            self.note_fault(seat, former := seat.program)
+            former.terminate()
+            await wait_until(
+                lambda seat=seat, former=former: (
+                    seat.program is not former and seat.ready_line in seat.program.output
+                ),
+                f"{seat.name} to start again",
+                timeout_s=60,
+            )
+
     async def stop_programs(self) -> list[str]:
         """SIGTERM to all; returns the programs that did not end correctly."""
         self._tending = False
@@ -144,8 +191,7 @@ class Fleet:
 
     async def _all_ready(self) -> None:
         for seat in self.seats:
-            ready_line = "gateway on http" if "gateway" in seat.name else "worker with"
-            await asyncio.to_thread(seat.program.wait_for_line, ready_line, timeout_s=60)
+            await asyncio.to_thread(seat.program.wait_for_line, seat.ready_line, timeout_s=60)
 
     async def _tend(self) -> None:
         while self._tending:
@@ -169,7 +215,14 @@ class Fleet:
             "JOBWIRE_WORKER_DRAIN": "1s",
             "JOBWIRE_JOBS_MAX_DELIVERIES": str(MAX_DELIVERIES),
             "JOBWIRE_JOBS_TASKS": ",".join(handlers.app.handlers),
+            **self.settings,
             handlers.EFFECTS: str(self.effects),
             handlers.SLOTS: str(slots),
         }
-        return Seat(name, ("-m", "jobwire", *args), proxy, env)
+        tree = self._tree(len(self.seats))
+        return Seat(name, ("-m", "jobwire", *args), proxy, env, tree)
+
+    def _tree(self, number: int) -> Path | None:
+        """The source tree of a program, by its number; None: this one."""
+        del number
+        return None

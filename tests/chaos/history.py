@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from jobwire.job.ids import shard_of
 from jobwire.job.messages import Json
 
 SHORT_TTL_S: Final = 10
 """The `ttl_s` of jobs whose delay is longer than their lifetime."""
 TERMINAL: Final = frozenset({"done", "error", "canceled"})
+GAP: Final = "gap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,11 @@ class Answer:
     job_id: str = ""
     state: str = ""
     """The job's status, where the response has it."""
+    durability: str = ""
+    """The level of the response to a submission."""
+    port: int = 0
+    """Of the gateway that responded."""
+    at_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +112,22 @@ class Watch:
 
     job_id: str
     seen: tuple[str, ...]
-    """Ids, in order."""
-    gaps: int = 0
+    """Ids, in order; GAP where the gateway reported that events may be missing."""
     ended: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A time at which the primary of some shards failed."""
+
+    began_ms: float
+    ended_ms: float
+    shards: frozenset[int] = frozenset({0})
+    """Without shards, all jobs are of the first one."""
+
+    def has(self, job_id: str) -> bool:
+        """Whether it concerns the shard of a job."""
+        return shard_of(job_id) in self.shards
 
 
 @dataclass(slots=True)
@@ -133,8 +153,12 @@ class History:
     """Unfinished jobs that were seen without a queue entry or a due time."""
     lost: list[str] = field(default_factory=list[str])
     """Short-lived jobs that were seen unfinished and then were gone."""
-    worker_faults: list[float] = field(default_factory=list[float])
-    """When a fault hit a worker or its connections, in ms."""
+    worker_faults: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    """When a fault hit a worker or its connections, in ms, and which worker."""
+    losses: list[Period] = field(default_factory=list[Period])
+    """When a primary may have answered writes that its successor does not have (G-26)."""
+    outages: list[Period] = field(default_factory=list[Period])
+    """When shards had no primary."""
     full: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """When the server had no memory for more, in ms."""
     jumps: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
@@ -149,12 +173,17 @@ class History:
 
     @property
     def accepted(self) -> dict[str, str]:
-        """Key → job, of every submission that was answered with a job."""
-        return {
-            answer.about: answer.job_id
+        """Key → job, of every submission that was answered with a job; of several, the last."""
+        return dict(self.answered_jobs)
+
+    @property
+    def answered_jobs(self) -> list[tuple[str, str]]:
+        """The key and the job of every submission that was answered with a job."""
+        return [
+            (answer.about, answer.job_id)
             for answer in self.answers
             if answer.verb == "submit" and answer.job_id
-        }
+        ]
 
     def submission_of(self, job_id: str) -> Submission | None:
         """The submission that made the job; None if no client of the run submitted it."""

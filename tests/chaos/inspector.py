@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import httpx
 from redis import Redis, RedisError
 
+from jobwire.job.ids import shard_of
 from jobwire.job.messages import Json
 from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.contract import StreamsKeys
@@ -24,13 +26,14 @@ KEYS: Final = StreamsKeys()
 
 # Atomic: every open job has an entry in the queue, or a due time.
 _MISPLACED: Final = """
+local prefix = ARGV[1]
 local found = {}
-for _, id in ipairs(redis.call('ZRANGE', 'jobs:open', 0, -1)) do
-  local row = redis.call('HMGET', 'job:' .. id, 'status', 'entry_id', 'queue')
-  local stream = 'jobs:stream' .. (row[3] and ':' .. row[3] or '')
+for _, id in ipairs(redis.call('ZRANGE', prefix .. 'jobs:open', 0, -1)) do
+  local row = redis.call('HMGET', prefix .. 'job:' .. id, 'status', 'entry_id', 'queue')
+  local stream = prefix .. 'jobs:stream' .. (row[3] and ':' .. row[3] or '')
   local placed = row[2] and #redis.call('XRANGE', stream, row[2], row[2]) > 0
   if (row[1] == 'queued' or row[1] == 'running') and not placed
-    and not redis.call('ZSCORE', 'jobs:delayed', id) then
+    and not redis.call('ZSCORE', prefix .. 'jobs:delayed', id) then
     found[#found + 1] = id .. ' is ' .. row[1] .. ' and has no queue entry and no due time'
   end
 end
@@ -38,32 +41,67 @@ return found
 """
 
 
-class Inspector:
-    """Reads the raw keys."""
+class Place(NamedTuple):
+    """The keys of one shard, and a client of their server."""
 
-    def __init__(self, plain: Plain) -> None:
-        self._plain = plain
-        self._raw = Raw(plain)
+    plain: Plain
+    keys: StreamsKeys = KEYS
+
+    @property
+    def raw(self) -> Raw:
+        return Raw(self.plain)
+
+    def misplaced(self) -> list[str]:
+        """Open jobs without a place."""
+        found = self.plain.call("EVAL", _MISPLACED, 1, self.keys.queue, self.keys.prefix)
+        assert isinstance(found, list)
+        return [str(each) for each in found]
+
+    def listed(self) -> list[str]:
+        return self.raw.members(self.keys.index())
+
+    def at_rest(self) -> list[str]:
+        raw, keys = self.raw, self.keys
+        queues = raw.find(f"{keys.queue}*")
+        sizes = {
+            f"{keys.prefix}queues": sum(map(raw.length, queues)),
+            f"{keys.prefix}pending": sum(len(raw.pending(key, contract.GROUP)) for key in queues),
+            keys.delayed: len(raw.members(keys.delayed)),
+            keys.open: len(raw.members(keys.open)),
+        }
+        return [f"{name} holds {size}" for name, size in sizes.items() if size]
+
+
+class Inspector:
+    """Reads the raw keys of all shards; without shards, there is one place."""
+
+    def __init__(self, *places: Place) -> None:
+        self._places = places
+
+    def _of(self, job_id: str) -> Place:
+        return self._places[shard_of(job_id)]
 
     async def watch_places(self, history: History, until: asyncio.Event) -> None:
         """Check R7, and R1 of short-lived jobs, until the run is over."""
         short_lived = ShortLived(self, history)
         while not until.is_set():
-            try:
-                found = await asyncio.to_thread(self._plain.call, "EVAL", _MISPLACED, 0)
+            for place in self._places:
+                with contextlib.suppress(RedisError, OSError):  # the server is unavailable
+                    history.misplaced += await asyncio.to_thread(place.misplaced)
+            with contextlib.suppress(RedisError, OSError):
                 await asyncio.to_thread(short_lived.sample)
-            except (RedisError, OSError):
-                found = []  # the server is unavailable
-            if isinstance(found, list):
-                history.misplaced += [str(each) for each in found]
             await asyncio.sleep(0.05)
 
     def states(self, job_ids: Sequence[str]) -> list[str | None]:
         """The status of each job; None if it does not exist."""
-        with self._plain.pipeline(transaction=False) as pipeline:
-            for job_id in job_ids:
-                pipeline.hget(KEYS.job(job_id), "status")
-            return cast("list[str | None]", pipeline.execute())
+        found: dict[str, str | None] = {}
+        for number, place in enumerate(self._places):
+            own = [job_id for job_id in job_ids if shard_of(job_id) == number]
+            with place.plain.pipeline(transaction=False) as pipeline:
+                for job_id in own:
+                    pipeline.hget(place.keys.job(job_id), "status")
+                found.update(zip(own, cast("list[str | None]", pipeline.execute()), strict=True))
+        return [found[job_id] for job_id in job_ids]
 
     def unfinished(self, job_ids: Sequence[str]) -> list[str]:
         """Those that have not ended yet."""
@@ -75,18 +113,11 @@ class Inspector:
 
     def listed(self) -> list[str]:
         """Every job there is."""
-        return self._raw.members(KEYS.index())
+        return [job_id for place in self._places for job_id in place.listed()]
 
     def at_rest(self) -> list[str]:
         """Jobs that still wait, are pending, delayed or open; one line each."""
-        queues = self._raw.find(f"{KEYS.queue}*")
-        sizes = {
-            "queues": sum(map(self._raw.length, queues)),
-            "pending": sum(len(self._raw.pending(key, contract.GROUP)) for key in queues),
-            KEYS.delayed: len(self._raw.members(KEYS.delayed)),
-            KEYS.open: len(self._raw.members(KEYS.open)),
-        }
-        return [f"{name} holds {size}" for name, size in sizes.items() if size]
+        return [line for place in self._places for line in place.at_rest()]
 
     async def jobs(self, port: int, job_ids: Sequence[str]) -> Mapping[str, Ended]:
         """The jobs as a gateway returns them and as the raw keys have them."""
@@ -97,12 +128,13 @@ class Inspector:
                 if response.status_code == 404:
                     continue
                 body = cast("dict[str, Json]", response.raise_for_status().json())
+                raw, keys = self._of(job_id).raw, self._of(job_id).keys
                 found[job_id] = Ended(
                     str(body["status"]),
                     body["result"],
                     body["error"],
-                    self._raw.fields(KEYS.job(job_id)),
-                    tuple(_event(*row) for row in self._raw.entries(KEYS.events(job_id))),
+                    raw.fields(keys.job(job_id)),
+                    tuple(_event(*row) for row in raw.entries(keys.events(job_id))),
                 )
         return found
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Final, Literal, cast
 
@@ -17,13 +18,15 @@ import httpx
 
 from jobwire.job.messages import Json
 from tests.chaos.fleet import LEASE_S
-from tests.chaos.history import SHORT_TTL_S, TERMINAL, Answer, History, Submission, Watch
+from tests.chaos.history import GAP, SHORT_TTL_S, TERMINAL, Answer, History, Submission, Watch
 from tests.stories.gateways import Watcher
 from tests.support import wait_until
 
 _DROPPED: Final = 0.15
 _CANCELED: Final = 0.08
 _WATCHED: Final = 0.3
+RACING: Final = 50
+_RACED_KEYS: Final = 10
 _ANSWER_TIMEOUT_S: Final = 120.0
 
 
@@ -90,6 +93,19 @@ class Caller:
         async with self._client() as client:
             await asyncio.gather(*(one(client, number) for number in range(count)))
 
+    async def race(self, until: asyncio.Event) -> None:
+        """Submit quick jobs, RACING requests at a time, several of them with the same key."""
+        async with self._client() as client:
+            while not until.is_set():
+                self._made += 1
+                async with asyncio.TaskGroup() as racing:
+                    for number in range(RACING):
+                        key = f"{self._name}-{self._made}-{number % _RACED_KEYS}"
+                        racing.create_task(self.submit(client, Submission(key)))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(1.0):
+                        await until.wait()
+
     async def submit(self, client: httpx.AsyncClient, submission: Submission) -> str:
         """Repeat until the job exists or the refusal is final; returns the job's id or ""."""
         self._history.submissions[submission.key] = submission
@@ -123,7 +139,8 @@ class Caller:
         self, client: httpx.AsyncClient, verb: Literal["submit", "cancel", "look"], about: str
     ) -> Answer | None:
         """One request to one of the gateways; None where no answer came."""
-        site = f"http://127.0.0.1:{self._random.choice(self._ports)}/v1/jobs"
+        port = self._random.choice(self._ports)
+        site = f"http://127.0.0.1:{port}/v1/jobs"
         dropped = self._random.random() < _DROPPED
         timeout_s = self._random.uniform(0.001, 0.02) if dropped else 20
         try:
@@ -140,7 +157,7 @@ class Caller:
                     response = await client.get(f"{site}/{about}")
         except (httpx.HTTPError, TimeoutError):
             return None
-        answer = _read(verb, about, response)
+        answer = replace(_read(verb, about, response), port=port, at_ms=time.time() * 1000)
         self._history.answers.append(answer)
         return answer
 
@@ -191,13 +208,8 @@ async def watch_for(watcher: Watcher, limit_s: float) -> None:
 
 def seen_by(watcher: Watcher) -> Watch:
     """What the watcher saw, for the checker."""
-    names = [event.name for event in watcher.seen]
-    return Watch(
-        watcher.job_id,
-        tuple(event.id for event in watcher.seen if event.id),
-        names.count("gap"),
-        watcher.ended,
-    )
+    seen = (GAP if event.name == "gap" else event.id for event in watcher.seen)
+    return Watch(watcher.job_id, tuple(each for each in seen if each), watcher.ended)
 
 
 def _read(
@@ -207,8 +219,10 @@ def _read(
         body = cast("dict[str, Json]", response.json())
     except ValueError:
         body = {}
-    fields = {name: str(body.get(name) or "") for name in ("job_id", "code", "status")}
+    names = ("job_id", "code", "status", "durability")
+    fields = {name: str(body.get(name) or "") for name in names}
     if response.status_code >= 400:
         return Answer(verb, about, response.status_code, fields["code"])
     state = fields["status"] if fields["status"] in TERMINAL else ""
-    return Answer(verb, about, response.status_code, "", fields["job_id"], state)
+    level = fields["durability"]
+    return Answer(verb, about, response.status_code, "", fields["job_id"], state, level)

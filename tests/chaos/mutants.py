@@ -43,6 +43,12 @@ WANTED: Final[dict[str, tuple[set[str], tuple[str, ...]]]] = {
     "ttl-not-refreshed": ({"R1"}, STALLS),
     "cancel-request-forgotten": ({"R11"}, LATE),
 }
+OVER_FAILOVERS: Final[dict[str, set[str]]] = {
+    "key-creates-second-job": {"R9"},
+    "no-reclaim": {"R2"},
+    "report-dropped": {"R19"},
+}
+"""The same on a Cluster whose primaries are killed: what a failover may lose hides nothing else."""
 TRIES: Final = 3
 SECONDS: Final = 12
 LONGER: Final = {"ttl-not-refreshed": 25}
@@ -51,27 +57,36 @@ LONGER: Final = {"ttl-not-refreshed": 25}
 
 def prove(names: Sequence[str] = ()) -> int:
     """Run the checker against all broken products, or the named ones; 1 if one was not reported."""
-    missed = 0
+    missed = count = 0
     wanted_names = names or tuple(WANTED)
     for mutation in mutations():
         if mutation.name not in wanted_names:
             continue
-        wanted, kinds = WANTED[mutation.name]
-        found: set[str] = set()
         with tempfile.TemporaryDirectory() as folder:
             source = copy_of_source(Path(folder))
             mutation.apply(Path(folder))
-            for seed in range(TRIES):
-                if found & wanted:
-                    break
-                seconds = LONGER.get(mutation.name, SECONDS)
-                found |= _rules_broken(source, seed, kinds, seconds)
-        missed += not found & wanted
-        result = "found" if found & wanted else "NOT FOUND"
-        broken = ", ".join(sorted(found)) or "nothing"
-        print(f"{result:<9} {mutation.name:<26} {mutation.what}: broke {broken}", flush=True)
-    print(f"{len(wanted_names) - missed} of {len(wanted_names)} broken products were reported")
+            for wanted, faults in _runs(mutation.name):
+                found: set[str] = set()
+                for seed in range(TRIES):
+                    if found & wanted:
+                        break
+                    seconds = LONGER.get(mutation.name, SECONDS)
+                    found |= _rules_broken(source, seed, faults, seconds)
+                count += 1
+                missed += not found & wanted
+                result = "found" if found & wanted else "NOT FOUND"
+                broken = ", ".join(sorted(found)) or "nothing"
+                print(
+                    f"{result:<9} {mutation.name:<26} {mutation.what}: broke {broken}", flush=True
+                )
+    print(f"{count - missed} of {count} broken products were reported")
     return 1 if missed else 0
+
+
+def _runs(name: str) -> list[tuple[set[str], tuple[str, ...]]]:
+    """The rules that a broken product must break, and the arguments of the run."""
+    over_failovers = OVER_FAILOVERS.get(name)
+    return [WANTED[name], *([(over_failovers, ("cluster", "kills"))] if over_failovers else [])]
 
 
 def _rules_broken(source: Path, seed: int, kinds: Sequence[str], seconds: float) -> set[str]:

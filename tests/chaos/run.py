@@ -19,7 +19,7 @@ from tests.chaos.checker import Violation, check_history
 from tests.chaos.failover import fail_over
 from tests.chaos.fleet import LEASE_S, MAX_DELIVERIES, Fleet
 from tests.chaos.history import History
-from tests.chaos.inspector import Inspector, empty, runs_of
+from tests.chaos.inspector import Inspector, Place, empty, runs_of
 from tests.chaos.load import Caller, seen_by
 from tests.chaos.plan import AT_PROGRAMS, AT_SERVER, KINDS
 from tests.chaos.plan import faults as planned
@@ -37,6 +37,15 @@ QUIET_S: Final = float(os.environ.get("CHAOS_QUIET_S", "90"))
 """How long all jobs may take to end after the last fault."""
 
 
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """How much of one kind a failover lost."""
+
+    what: str
+    acknowledged: int
+    lost: int
+
+
 @dataclass(slots=True)
 class Outcome:
     """The result of a run."""
@@ -47,8 +56,9 @@ class Outcome:
     deaths: int = 0
     quiet_after_s: float = 0.0
     violations: list[Violation] = field(default_factory=list[Violation])
-    survived: Counter[str] = field(default_factory=Counter[str])
-    """After failovers: how many jobs were accepted, and how many of them were lost."""
+    survived: list[Survival] = field(default_factory=list[Survival])
+    """After failovers: what was acknowledged, and what of it was lost."""
+    notes: list[str] = field(default_factory=list[str])
 
     def __str__(self) -> str:
         history = self.history
@@ -64,8 +74,8 @@ class Outcome:
             f"ended: {_listed(ends)}; quiet {self.quiet_after_s:.1f} s after the last",
             f"faults: {_listed(self.faults)}; {self.deaths} programs died",
         ]
-        if self.survived:
-            lines.append(f"over failovers: {_listed(self.survived)}")
+        lines += [f"{row.what}: {row.acknowledged}, lost {row.lost}" for row in self.survived]
+        lines += self.notes
         for rule, count in Counter(each.rule for each in self.violations).items():
             first = [each.what for each in self.violations if each.rule == rule][:3]
             lines.append(f"{rule} is broken {count} time(s), as in:")
@@ -79,12 +89,22 @@ def _listed(counts: Counter[str]) -> str:
 
 async def chaos(folder: Path, seed: int, seconds: float, kinds: Sequence[str] = KINDS) -> Outcome:
     """One whole run; `kinds` are the faults that may happen."""
-    history = History(max_deliveries=MAX_DELIVERIES, lease_ms=1000 * LEASE_S)
-    fleet = Fleet(folder, history)
+    return await run_on(Fleet(folder, new_history()), folder, seed, seconds, kinds)
+
+
+def new_history() -> History:
+    return History(max_deliveries=MAX_DELIVERIES, lease_ms=1000 * LEASE_S)
+
+
+async def run_on(
+    fleet: Fleet, folder: Path, seed: int, seconds: float, kinds: Sequence[str]
+) -> Outcome:
+    """The same on a fleet of the caller."""
+    history = fleet.history
     outcome = Outcome(seed, history)
     async with fleet.running():
         with plain_client(fleet.server, leaks.OBSERVER) as plain:
-            inspector = Inspector(plain)
+            inspector = Inspector(Place(plain))
             await Caller("calm", seed, fleet.ports[:1], history).in_line(20)
             await fleet.grow()
             await _through_the_faults(fleet, inspector, outcome, seconds, kinds)

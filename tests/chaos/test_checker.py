@@ -9,7 +9,7 @@ import pytest
 
 from jobwire.systems.jobs.contract import CANCELED_TTL_S
 from tests.chaos.checker import RULES, check_history
-from tests.chaos.history import Answer, Ended, Event, History, Run, Submission, Watch
+from tests.chaos.history import GAP, Answer, Ended, Event, History, Period, Run, Submission, Watch
 from tests.chaos.plan import KINDS, faults
 
 
@@ -181,7 +181,7 @@ PLANTED: list[tuple[str, Callable[[History], object]]] = [
     ("R11", cancel_without_effect),
     ("R11", started_after_cancel),
     ("R12", watcher(seen=("10-0",))),
-    ("R12", watcher(gaps=1)),
+    ("R12", lambda history: watcher(seen=(*history.watches[0].seen, GAP))(history)),
     ("R12", watcher(ended=False)),
     ("R13", two_in_one_slot),
     ("R14", tick_twice),
@@ -230,6 +230,108 @@ def test_a_server_that_is_full_after_the_handler_returned_may_drop_reports() -> 
     assert "R19" not in {violation.rule for violation in check_history(history)}
     history.full[:] = [(15_500, 16_000)]
     assert "R19" in {violation.rule for violation in check_history(history)}
+
+
+def saw_a_lost_event(*then: str) -> Callable[[History], None]:
+    """The watcher saw an event that is not there, and then these."""
+
+    def plant(history: History) -> None:
+        first, *rest = (event.id for event in history.jobs["one"].events)
+        watcher(seen=(first, "10-7", *then, *rest))(history)
+
+    return plant
+
+
+def saw_a_lost_end(history: History) -> None:
+    first, *_ = (event.id for event in history.jobs["one"].events)
+    watcher(seen=(first, "12-7"))(history)
+
+
+def key_used_again(history: History) -> None:
+    history.answers.append(Answer("submit", "key-one", 202, job_id="three"))
+    history.jobs["three"] = history.jobs.pop("one")
+
+
+OF_LOST_WRITES: list[tuple[str, Callable[[History], object]]] = [
+    ("R1", drop_job),
+    ("R4", answered_before),
+    ("R8", ran_unseen),
+    ("R9", key_used_again),
+    ("R11", cancel_without_effect),
+    ("R12", saw_a_lost_event()),
+    ("R12", saw_a_lost_event(GAP)),
+    ("R12", saw_a_lost_end),
+    ("R19", lost_report),
+    ("R19", missing_reports),
+    ("R20", handed_out_twice),
+    ("R20", began_after_the_end),
+]
+
+
+@pytest.mark.parametrize(("rule", "plant"), OF_LOST_WRITES)
+def test_a_write_that_a_failover_lost_is_no_violation(
+    rule: str, plant: Callable[[History], object]
+) -> None:
+    """G-26: it was answered just before its own primary failed."""
+
+    def broken(*losses: Period) -> bool:
+        history = good()
+        plant(history)
+        history.losses += losses
+        return rule in {violation.rule for violation in check_history(history)}
+
+    assert not broken(Period(12, 119))
+    assert broken()
+    assert broken(Period(12, 119, frozenset({1}))), "another shard"
+    assert broken(Period(-5000, -4000), Period(9000, 9000)), "at other times"
+
+
+def test_what_was_known_after_a_failover_must_be_there() -> None:
+    history = good()
+    drop_job(history)
+    history.losses.append(Period(0, 0))
+    history.answers.append(Answer("look", "one", 200, job_id="one", at_ms=5000))
+    assert "R1" in {violation.rule for violation in check_history(history)}
+
+
+def test_a_gap_hides_no_event_that_was_not_lost() -> None:
+    history = good()
+    saw_a_lost_event(GAP)(history)
+    first, lost, gap, _, *rest = history.watches[0].seen
+    watcher(seen=(first, lost, gap, *rest[:1]))(history)
+    history.losses.append(Period(10, 10))
+    assert "R12" in {violation.rule for violation in check_history(history)}
+
+
+def test_a_job_may_be_reclaimed_while_its_shard_has_no_primary() -> None:
+    for outage, is_broken in (
+        (Period(100, 120), False),
+        (Period(100, 120, frozenset({1})), True),
+        (Period(200, 300), True),
+        (Period(-9000, -5000), True),
+    ):
+        history = good()
+        reclaimed_without_fault(history)
+        history.outages.append(outage)
+        assert ("R21" in {each.rule for each in check_history(history)}) == is_broken
+
+
+def test_a_job_may_be_reclaimed_from_the_worker_that_a_fault_hit() -> None:
+    for hit, is_broken in (("7", False), ("8", True)):
+        history = good()
+        reclaimed_without_fault(history)
+        history.runs.append(Run("run-first", "two", 1, "7", 2, 112, 113))
+        history.worker_faults.append((113, hit))
+        assert ("R21" in {each.rule for each in check_history(history)}) == is_broken
+
+
+def test_a_blocked_worker_may_lose_a_job_that_it_has_not_begun() -> None:
+    for blocked_until_ms, is_broken in ((120, False), (112, True)):
+        history = good()
+        reclaimed_without_fault(history)
+        history.runs.append(Run("block-1", "x", 1, "9", 4, 110, 111, "block"))
+        history.runs.append(Run("block-2", "y", 1, "9", 4, 111, blocked_until_ms, "block"))
+        assert ("R21" in {each.rule for each in check_history(history)}) == is_broken
 
 
 def test_every_rule_has_a_planted_violation() -> None:

@@ -157,6 +157,8 @@ def test_a_payload_is_json_text_a_file_or_stdin(run: Run, tmp_path: Path) -> Non
         (["submit", "count", "--at", "soon"], "--at: 'soon' is not a time; write 18:30 or 2030"),
         (["submit", "count", "--at", "2001-01-01T00:00"], "--at: 2001-01-01T00:00 is in the past"),
         (["submit", "count", "--at", "18:30", "--delay", "1"], "--delay and --at exclude each"),
+        (["submit", "count", "{}", "--ttl", "800h"], "--ttl: '800h' is longer than 30 days"),
+        (["submit", "count", "{}", "--folow"], "Did you mean '--follow'?\n"),
     ],
 )
 @clause("O-2")
@@ -185,7 +187,7 @@ def test_o2_submit_options_and_the_first_characters_of_an_id(run: Run) -> None:
     assert _lines(run("job", str(later["job_id"])))[0]["status"] == "queued"
     assert run("watch", job_id[:13]).returncode == Exit.JOB_FAILED
     absent = run("job", "no-such-job")
-    assert absent.returncode == Exit.NO_SUCH_JOB
+    assert absent.returncode == Exit.NOT_FOUND
     assert (
         "no such job, nor one whose id begins with 'no-such-job' among the newest" in absent.stderr
     )
@@ -258,8 +260,8 @@ def test_o2_a_refusal_names_the_variable_of_the_key() -> None:
 
 @clause("O-2")
 def test_o2_exit_codes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run("job", "no-such-job").returncode == Exit.NO_SUCH_JOB
-    assert run("watch", "no-such-job").returncode == Exit.NO_SUCH_JOB
+    assert run("job", "no-such-job").returncode == Exit.NOT_FOUND
+    assert run("watch", "no-such-job").returncode == Exit.NOT_FOUND
     refused = run("submit", "no-such-task", "{}")
     assert refused.returncode == Exit.REFUSED
     assert refused.stderr.strip().endswith("(unknown_task)")
@@ -347,6 +349,8 @@ def test_j55_a_terminal_shows_why_a_job_failed(run: Run) -> None:
     with run.terminal("job", str(job["job_id"]), NO_COLOR="1") as shown:
         assert shown.wait() == Exit.OK
     assert "\n    _divide(1, 0)" in shown.screen.replace("\r", "")
+    assert f"queue      {whole['queue']}" in shown.screen
+    assert "submitted  " in shown.screen
 
 
 @clause("O-2")
@@ -381,7 +385,7 @@ def test_o2_a_refused_job_does_not_stop_the_next_ones(run: Run) -> None:
     ended = str(_lines(run("submit", "count", "{}", "--follow"))[-1]["job_id"])
     waits = str(_lines(run("submit", "forever", "{}"))[0]["job_id"])
     done = run("cancel", "--yes", "no-such-job", ended, waits)
-    assert done.returncode == Exit.NO_SUCH_JOB, "that of the first refusal"
+    assert done.returncode == Exit.NOT_FOUND, "that of the first refusal"
     first, second = done.stderr.splitlines()
     assert first.startswith("jobwire: no-such-job: there is no such job")
     assert second.startswith(f"jobwire: {ended}: ")
@@ -478,7 +482,13 @@ def test_j53_queues_are_listed_paused_resumed_and_purged(run: Run) -> None:
         shown.until(queue[:20])
         assert shown.wait() == Exit.OK
     unknown = run("queue", "pause", "nowhere")
-    assert unknown.returncode == Exit.REFUSED
+    assert unknown.returncode == Exit.NOT_FOUND
     assert "queue_not_found" in unknown.stderr
+    assert "; see jobwire queue ls (" in unknown.stderr
+    no_cron = run("cron", "run", "nothing")
+    assert no_cron.returncode == Exit.NOT_FOUND
+    assert "there is no such cron entry; see jobwire cron list (" in no_cron.stderr
+    spaced = run("submit", "count", '{"to": 1}', "--queue", "a b")
+    assert "body /queue: must be 1 to 100 letters, digits" in spaced.stderr
     refused = run("submit", "count", '{"to": 1}', "--queue", "nowhere")
     assert (refused.returncode, "unknown_queue" in refused.stderr) == (Exit.REFUSED, True)

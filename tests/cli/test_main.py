@@ -50,6 +50,16 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 
 
 @clause("O-2")
+@pytest.mark.parametrize("words", [("job",), ("cancel",), ("queue", "job", "mail"), ("submit",)])
+def test_o02_an_argument_that_is_not_utf8_is_a_usage_error(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = jobwire(*words, "a\udcff", cwd=tmp_path, env={"JOBWIRE_URL": "http://127.0.0.1:9"})
+    assert done.returncode == Exit.USAGE, done.stderr
+    assert done.stderr == "jobwire: the argument 'a\\udcff' is not UTF-8\n"
+
+
+@clause("O-2")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_examples(name: str, tmp_path: Path) -> None:
     done = jobwire(name, "--help", cwd=tmp_path)

@@ -11,9 +11,10 @@ import httpx
 import pytest
 
 from jobwire.local import LocalValkey
+from jobwire.systems.queues.add_batcher import Added
 from jobwire.systems.queues.codec import JobHash
 from jobwire.systems.queues.contract import BullState
-from jobwire.systems.queues.queue import Added, QueueProducer
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.valkey import Connection
 from tests.cli.runner import Up, clean_env, jobwire
 from tests.support import Program, clause, wait_until

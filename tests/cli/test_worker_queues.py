@@ -159,7 +159,7 @@ def test_j53_a_worker_reads_the_selected_queues_of_its_app(
     for option, expected in (
         (
             "--queue=reprots",
-            "worker.queues: no handler has the queue 'reprots': films, reports, shop",
+            "no handler has the queue 'reprots'; queues of the App: films, reports, shop",
         ),
         ("--exclude-queue=shop,reports,films", "no queue of the App is left"),
     ):

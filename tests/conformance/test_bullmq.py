@@ -11,10 +11,11 @@ from jobwire.job.engine import Engine
 from jobwire.job.messages import CancelOutcome, JobId, JobRequest, SubmitAnswer, Submitted
 from jobwire.job.states import State
 from jobwire.systems.queues import contract
+from jobwire.systems.queues.add_batcher import Added
 from jobwire.systems.queues.contract import BullState, EventName
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.options import BullJobOptions
-from jobwire.systems.queues.queue import Added, QueueProducer
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection

@@ -27,6 +27,7 @@ async def crash(ctx: Context) -> Json:
     raise ValueError(f"no disk {ctx.job.id.rjust(6, '1')}")
 
 
+@app.handler("hold")
 @app.handler("hold", queue="mail", wire="bullmq")
 async def hold(ctx: Context) -> Json:
     await asyncio.Event().wait()

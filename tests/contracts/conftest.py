@@ -44,6 +44,8 @@ def keyed(valkey: LocalValkey) -> Iterator[ServedJobs]:
         key("boss", "admin"),
         key("acme", "submit", "read", tenant="acme"),
         key("acme-reader", "read", tenant="acme"),
+        key("acme-signal", "signal", tenant="acme"),
+        key("globex-signal", "signal", tenant="globex"),
         key("globex", "submit", "read", tenant="globex"),
         key("acme-admin", "admin", tenant="acme"),
         key("operator", "read", "admin", tenant="*"),

@@ -195,18 +195,18 @@ def test_j57_submissions_stop_before_the_server_is_full(
 
         def refusal() -> httpx.Response | None:
             answer = served.client.post("/v1/jobs/batch", json=body)
-            if not answer.is_success:
-                return answer
-            # Between two checks of the gateway the server itself may refuse.
-            results = answer.json()["results"]
-            assert {result["status"] for result in results} <= {202, 503}
-            return None
+            if answer.is_success:
+                # Between two checks of the gateway the server itself may refuse.
+                results = answer.json()["results"]
+                assert {result["status"] for result in results} <= {202, 503}
+                return None
+            # Its buffers may have counted as memory of the server for a moment.
+            answer = served.client.post("/v1/jobs", json=BODY)
+            return answer if "memory" in answer.text else None
 
-        answer = wait_until_sync(refusal, "a refusal")
+        answer = wait_until_sync(refusal, "a refusal of a small job, too")
         assert answer is not None
-        refused = problem(answer, 503, "unavailable")
-        assert "memory" in str(refused["detail"])
-        problem(served.client.post("/v1/jobs", json=BODY), 503, "unavailable")
+        problem(answer, 503, "unavailable")
         ready = served.client.get("/readyz").json()
         assert ready["status"] == "degraded"
         assert "memory" in next(part for part in ready["parts"] if part["name"] == "memory")["note"]
@@ -215,7 +215,8 @@ def test_j57_submissions_stop_before_the_server_is_full(
             plain.config_resetstat()
             began_s = time.monotonic()
             for _ in range(20):
-                served.client.post("/v1/jobs", json=BODY)
+                refused = problem(served.client.post("/v1/jobs", json=BODY), 503, "unavailable")
+                assert "memory" in str(refused["detail"]), "also between two readings"
             asked = plain.info("commandstats").get("cmdstat_info", {"calls": 0})["calls"]
             assert asked <= time.monotonic() - began_s + 2
         assert served.job(first["job_id"])["status"] == "queued"
@@ -308,7 +309,8 @@ def test_j57_an_admin_of_all_tenants_sees_and_cancels_their_jobs(
     made = bounded.client.post("/v1/jobs", json=BODY, headers=bearer("acme")).json()
     path = f"/v1/jobs/{made['job_id']}"
     problem(bounded.client.get(path, headers=bearer("globex")), 404, "job_not_found")
-    assert bounded.client.get(path, headers=bearer("root")).json() == made
+    seen = bounded.client.get(path, headers=bearer("root")).json()
+    assert {**seen, "durability": made["durability"]} == made
     listed = bounded.client.get("/v1/jobs?tenant=acme", headers=bearer("root")).json()["jobs"]
     assert made["job_id"] in [job["job_id"] for job in listed]
     mine = bounded.client.get("/v1/jobs?tenant=acme", headers=bearer("globex"))

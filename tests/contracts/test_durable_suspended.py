@@ -54,9 +54,13 @@ async def test_d10_reconcile_queues_a_suspended_job_that_nobody_has_woken(
     job_id = await lab.submit()
     suspend(raw, job_id, raw.now_ms() - 10**7)
     grow_old(raw, job_id)
+    for suffix, verb in ((":steps", "HSET"), (":awaits", "SADD")):
+        raw.call(verb, f"job:{job_id}{suffix}", *("g:a", "1")[: 2 if verb == "HSET" else 1])
+        raw.call("EXPIRE", f"job:{job_id}{suffix}", 10**7)
     assert await lab.maintain("reconcile") == 1
     assert [entry["job_id"] for _, entry in raw.entries("jobs:stream")] == [job_id]
-    assert not raw.exists(SUSPENDED)
+    assert not raw.exists(SUSPENDED, f"job:{job_id}:awaits")
+    assert raw.ttl_s(f"job:{job_id}:steps") <= raw.ttl_s(f"job:{job_id}"), "its own again"
 
 
 @clause("D-19")

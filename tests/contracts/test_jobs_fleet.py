@@ -352,6 +352,7 @@ async def test_j41_a_maintenance_task_runs_once_per_period_in_the_fleet(
     lab: StreamsLab, raw: Raw
 ) -> None:
     one, other = StreamsEngine(lab.connection, lab.settings), lab.sweeper
+    await lab.submit(ttl_s=1)  # its lifetime is always due
 
     def task(engine: StreamsEngine, name: str) -> MaintenanceTask:
         return next(task for task in engine.maintenance() if task.name == name)
@@ -510,3 +511,26 @@ async def test_j53_the_workers_of_all_queues_are_read_in_one_round_trip(
     monkeypatch.setattr(connection, "call", counted)
     assert len(await WorkerRegistry(connection, lab.settings).workers()) == 20
     assert unanswered == len(replies) == 21
+
+
+@clause("O-15")
+async def test_o15_lookups_of_unknown_tasks_at_the_same_time_are_one(
+    connection: Connection, lab: StreamsLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lab.worker("known")
+    registry = WorkerRegistry(connection, lab.settings)
+    reads = 0
+    call = connection.call
+
+    def counted(*args: Arg) -> Awaitable[Reply]:
+        nonlocal reads
+        reads += args[0] == "XINFO"
+        return call(*args)
+
+    monkeypatch.setattr(connection, "call", counted)
+    assert await registry.unknown_among({"first"}) == {"first"}
+    alone, reads = reads, 0
+    tasks = [f"unknown-{number}" for number in range(100)]
+    found = await asyncio.gather(*(registry.unknown_among({task}) for task in tasks))
+    assert found == [{task} for task in tasks]
+    assert 0 < reads <= 2 * alone

@@ -361,7 +361,7 @@ def test_j01_the_wire_of_a_job_with_invalid_texts_of_a_foreign_program(
 def test_o06_me_names_the_callers_key(served: ServedJobs, keyed: ServedJobs) -> None:
     local = read(served, "/v1/me")
     assert (local["key"], local["signed_in"], local["read_only"]) == ("local", False, False)
-    assert local["scopes"] == ["admin", "read", "submit"]
+    assert local["scopes"] == ["admin", "read", "signal", "submit"]
     acme = read(keyed, "/v1/me", "acme-reader")
     assert (acme["key"], acme["tenant"]) == ("acme-reader", "acme")
     assert (acme["scopes"], acme["signed_in"]) == (["read"], True)

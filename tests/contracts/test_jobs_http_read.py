@@ -303,6 +303,19 @@ def test_j14_jobs_of_one_millisecond_are_paged_without_loss_or_repeat(
     assert ids([first, *rest]) == sorted(made, reverse=True)
 
 
+@clause("J-13", "O-15")
+@pytest.mark.parametrize(
+    "wait", ["61", "999999999", "61," + " " * 9000 + "x", "61;" + "wait," * 2000]
+)
+async def test_o15_a_wait_is_bounded(served: ServedJobs, lab: StreamsLab, wait: str) -> None:
+    worker, leased = await leased_job(served, lab)
+    path, prefer = f"/v1/jobs/{leased.job.id}", {"prefer": f"wait={wait}"}
+    asked = asyncio.create_task(asyncio.to_thread(served.client.get, path, headers=prefer))
+    await wait_until(lambda: served.follower.followed, "the gateway to wait")
+    await worker.settle([(leased, Done("1"))], 0)
+    assert (await asked).headers["preference-applied"] == "wait=60"
+
+
 @clause("J-14")
 def test_j14_a_page_scans_at_most_a_thousand_jobs(served: ServedJobs, raw: Raw) -> None:
     """A match lies beyond them; expired jobs are removed from the index during the scan."""

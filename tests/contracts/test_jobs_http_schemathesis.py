@@ -46,7 +46,9 @@ def described(served: ServedJobs) -> Document:
     components = document["components"]
     components.pop("securitySchemes")
     request = components["schemas"]["SubmitRequest"]["properties"]
-    request["task"], request["queue"] = {"enum": ["chat", "embed"]}, {"enum": ["default"]}
+    request["queue"] = {"enum": ["default"]}
+    for body in ("SubmitRequest", "BulkRetry", "BulkCancel"):
+        components["schemas"][body]["properties"]["task"] = {"enum": ["chat", "embed"]}
     streams = [f"/v1/jobs/{job_id}/events" for job_id in ended]
     components["schemas"]["StreamTokenRequest"]["properties"]["path"] = {"enum": streams}
     return document

@@ -69,6 +69,7 @@ def test_j10_a_submission_is_one_script_in_contract_order(served: ServedJobs, ra
 @clause("J-10")
 def test_j10_the_response_equals_that_of_a_later_get(served: ServedJobs) -> None:
     made = served.submit(ttl_s=600, max_attempts=3, timeout_s=2.5)
+    assert made.pop("durability") == "memory"
     assert made == served.job(made["job_id"])
     assert (made["ttl_s"], made["max_attempts"], made["timeout_s"]) == (600, 3, 2.5)
 
@@ -419,7 +420,12 @@ def test_j18_each_of_a_batch_has_its_own_answer(served: ServedJobs, raw: Raw, fr
         (422, "invalid_request"),
         (202, None),
     ]
-    assert results[1] == {"status": 200, "job_id": results[0]["job_id"], "replayed": True}
+    assert results[1] == {
+        "status": 200,
+        "job_id": results[0]["job_id"],
+        "replayed": True,
+        "durability": "memory",
+    }
     assert results[5]["problem"]["request_id"] == answer.headers["x-request-id"]
     waiting = [fields["job_id"] for _, fields in raw.entries("jobs:stream")]
     assert waiting == [results[0]["job_id"], results[8]["job_id"]]

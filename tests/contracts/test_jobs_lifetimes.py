@@ -72,19 +72,26 @@ async def test_j07_every_change_renews_the_lifetime_of_hash_and_events(
     await worker.settle([(leased, RetryLater(0, TRANSIENT))], 0)
     assert renewed()
     (leased,) = await worker.take(1)
+    assert renewed()
+    started_ts = raw.field(keys[0], "started_ts")
+    await let_pass(raw, int(started_ts or 0) + 61)
     await worker.settle([(leased, Done("1"))], 0)
     assert renewed()
 
 
 @clause("J-7")
-async def test_j07_a_job_that_starts_at_once_has_its_whole_lifetime(
+async def test_j07_a_job_that_starts_and_ends_at_once_has_its_whole_lifetime(
     lab: StreamsLab, raw: Raw
 ) -> None:
     worker = await lab.worker()
-    job_id = await lab.submit(ttl_s=86_400)
-    await worker.take(1)
-    for key in (f"job:{job_id}", f"job:{job_id}:events"):
+    job_id = await lab.submit(ttl_s=86_400, idempotency_key="once")
+    (leased,) = await worker.take(1)
+    keys = (f"job:{job_id}", f"job:{job_id}:events", "idempotency:once")
+    for key in keys:
         assert raw.ttl_s(key) in (86_399, 86_400)
+    await worker.settle([(leased, Done("1"))], 0)
+    for key in keys:
+        assert raw.ttl_s(key) in (86_398, 86_399, 86_400)
 
 
 @clause("J-7")

@@ -43,6 +43,40 @@ async def test_j54_a_payload_that_no_worker_accepts_is_refused_with_the_place(
     assert raw.length("jobs:stream") == 1
 
 
+PART = """{"anyOf": [
+    {"type": "object", "properties": {"is": {"const": "text"}, "text": {"type": "string"}}},
+    {"type": "object", "properties": {"is": {"const": "picture"}, "url": {"type": "string"}}}
+]}"""
+UNION = f"""{{"type": "object", "additionalProperties": false, "properties": {{
+    "size": {{"anyOf": [{{"type": "integer", "maximum": 9}}, {{"type": "null"}}]}},
+    "parts": {{"oneOf": [{{"type": "string"}}, {{"type": "array", "items": {PART}}}]}}
+}}}}"""
+
+
+@clause("J-54")
+async def test_j54_of_a_union_the_fault_is_that_of_the_branch_that_was_meant(
+    served: ServedJobs, lab: StreamsLab, fresh: Fresh
+) -> None:
+    task = fresh("task")
+    await register(lab, task, UNION)
+    faults: list[tuple[JsonObject, str]] = [
+        ({"sise": 1}, "payload: unknown field `sise`; did you mean `size`?"),
+        ({"colour": 1}, "payload: unknown field `colour`; it takes: size, parts"),
+        ({"size": 10}, "payload.size: value is greater than the maximum of 9"),
+        ({"size": "large"}, 'payload.size: value is not of type "integer"'),
+        ({"parts": 7}, 'payload.parts: value is not of type "string" or "array"'),
+        ({"parts": [7]}, 'payload.parts[0]: value is not of type "object"'),
+        (
+            {"parts": [{"is": "picture", "url": 7}]},
+            'payload.parts[0].url: value is not of type "string"',
+        ),
+        ({"parts": [{"is": "film"}]}, 'payload.parts[0].is: value is not one of "text", "picture"'),
+    ]
+    for payload, expected in faults:
+        answer = served.client.post("/v1/jobs", json={"task": task, "payload": payload})
+        assert problem(answer, 422, "invalid_payload")["detail"] == expected
+
+
 @clause("J-54", "J-8")
 async def test_j54_the_largest_integers_are_no_fault(
     served: ServedJobs, lab: StreamsLab, fresh: Fresh

@@ -8,7 +8,7 @@ from jobwire import App, Context
 from jobwire.doctor import Finding
 from jobwire.job.messages import Done
 from jobwire.local import LocalValkey
-from jobwire.systems.jobs.doctor import examine_queues
+from jobwire.systems.jobs.doctor import Place, examine_queues
 from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.systems.jobs.queue_admin import JobQueueAdmin
 from jobwire.valkey import Config
@@ -163,8 +163,8 @@ async def test_j53_doctor_finds_queues_that_are_paused_or_that_no_worker_reads(
     lab: StreamsLab, valkey: LocalValkey
 ) -> None:
     async def found() -> dict[str, Finding]:
-        config = Config.from_url(valkey.url)
-        return {each.check: each async for each in examine_queues(config, lab.settings)}
+        place = Place(Config.from_url(valkey.url), lab.settings)
+        return {each.check: each async for each in examine_queues([place])}
 
     admin = JobQueueAdmin(lab.connection, lab.settings)
     job_id = await lab.submit(queue="media")

@@ -13,6 +13,8 @@ from jobwire.job.messages import (
     Done,
     LeasedJob,
     RenewAnswer,
+    Report,
+    ReportAnswer,
     SettleAnswer,
 )
 from jobwire.local import LocalValkey
@@ -141,6 +143,27 @@ async def test_j30_a_start_whose_answer_was_lost_is_recovered(
         assert adopted.job.deliveries == 1, "started once"
         assert [e["type"] for _, e in raw.entries(f"job:{job_id}:events")] == ["queued", "running"]
         await worker.settle([(adopted, Done("1"))], 0)
+
+
+@clause("J-30", "G-26")
+async def test_g26_a_run_whose_end_a_failover_lost_is_started_again(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    """The next primary has the job as running, and the worker does not know it any more. Under the
+    former token the reports of the next run would count as written."""
+    worker = await lab.worker()
+    job_id = await lab.submit()
+    (leased,) = await worker.take(1)
+    report = Report("step", '{"n":1}', number=1)
+    assert await worker.report([(leased, report)]) == [ReportAnswer.WRITTEN]
+    (again,) = await worker.recover_orphans(frozenset())
+    assert again.token != leased.token
+    assert again.job.deliveries == 2
+    assert await worker.report([(again, report)]) == [ReportAnswer.WRITTEN]
+    assert await worker.report([(leased, report)]) == [ReportAnswer.LOST]
+    await worker.settle([(again, Done("1"))], 0)
+    kinds = [event["type"] for _, event in raw.entries(f"job:{job_id}:events")]
+    assert kinds == ["queued", "running", "step", "running", "step", "done"]
 
 
 @clause("J-30")

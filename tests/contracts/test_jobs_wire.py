@@ -105,6 +105,7 @@ async def test_j01_keys_without_a_lifetime_are_the_permanent_ones(
     }
     keys = StreamsKeys()
     assert set(contract.PERMANENT) == {
+        keys.shards,
         keys.queue,
         keys.named_queue("*"),
         keys.queues,

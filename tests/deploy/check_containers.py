@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -32,6 +33,8 @@ BASE: Final = "python:3.11-slim-bookworm"
 IMAGES: Final = ("jobwire", "jobwire-full")
 # The slim base has about 130 MB; with it the image stays below 250 MB.
 MAX_OWN_BYTES: Final = 120_000_000
+MAX_EXPOSURE: Final = 2.5
+"""By `systemd-analyze security`: 0 is best, 10 worst."""
 APP: Final = """
 import asyncio
 from jobwire import App, Context
@@ -87,6 +90,16 @@ class Stack:
         state = self.engine.inspect(container)["State"]
         # Without a check there is none; podman has another name for it.
         return str((state.get("Health") or state.get("Healthcheck") or {"Status": ""})["Status"])
+
+    def start_s(self, service: str) -> float:
+        """Start it again; the time until `jobwire health` says that it is ready."""
+        (container,) = self.containers(service)
+        self.engine.run("stop", "--time", "40", container)
+        began_s = time.monotonic()
+        self.engine.run("start", container)
+        command = ("exec", container, "jobwire", "health")
+        wait_until_sync(lambda: not self.engine.fails(*command), f"{service} to be ready")
+        return time.monotonic() - began_s
 
     def wait_healthy(self, *services: str) -> None:
         def all_healthy() -> bool:
@@ -165,6 +178,8 @@ def test_o8_the_end_to_end_tests_pass_against_the_containers(stack: Stack) -> No
     stack.up()
     stack.wait_healthy("postgres", "valkey", "s3", "api", "gateway", "jobs", "worker")
     say(f"compose, profile full: healthy after {time.monotonic() - began_s:.0f} s")
+    for service in ("api", "gateway", "jobs", "worker"):
+        say(f"{service}: ready {stack.start_s(service):.1f} s after its start")
     for line in stack.engine.run("stats", "--no-stream").splitlines():
         say(line)
     command = " ".join(stack.engine.compose_command)
@@ -342,8 +357,8 @@ def test_o8_the_units_run_under_systemd(
     units = ROOT / "deploy" / "systemd"
     image = tmp_path / "image"
     (image / "units").mkdir(parents=True)
-    for name in ("jobwire-gateway.service", "jobwire-worker@.service"):
-        (image / "units" / name).write_text((units / name).read_text())
+    for unit in units.glob("*.service"):
+        (image / "units" / unit.name).write_text(unit.read_text())
     (image / "jobwire.yaml").write_text((units / "jobwire.yaml").read_text())
     (image / "valkey-server.service").write_text(_VALKEY_UNIT)
     (image / "Containerfile").write_text(_SYSTEMD)
@@ -364,6 +379,14 @@ def test_o8_the_units_run_under_systemd(
         ready = inside(*port, jobwire, "health", "worker")
         wait_until_sync(ready, f"jobwire-worker@{instance}", timeout_s=60)
     say("gateway and two workers are ready under systemd")
+    for unit in sorted(units.glob("*.service")):
+        loaded = unit.name.replace("@", "@1")
+        shown = engine.run("exec", name, "systemd-analyze", "security", "--no-pager", loaded)
+        verdict = shown.strip().splitlines()[-1]
+        found = re.search(r"exposure level for (\S+): ([\d.]+)", verdict)
+        assert found, verdict
+        say(f"systemd-analyze security {found[1]} {found[2]}")
+        assert float(found[2]) <= MAX_EXPOSURE
     engine.run("exec", name, "sh", "-c", "echo JOBWIRE_NO_SUCH=1 >>/etc/jobwire/environment")
     engine.run("exec", name, "systemctl", "restart", "--no-block", "jobwire-worker@1")
     failed = inside(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -78,7 +79,8 @@ def test_every_install_is_run_here() -> None:
 
 
 def test_the_tests_of_the_tutorial_run_with_what_it_installs(run: Run, tmp_path: Path) -> None:
-    """Without the tools of our own tests."""
+    """Without the tools of our own tests, in a clone: pytest finds our settings there."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     run("pip install --quiet jobwire")
     for line in _lines("pip install pytest"):
         run(line)

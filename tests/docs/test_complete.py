@@ -154,7 +154,9 @@ def _documented_routes() -> Iterator[tuple[str, str]]:
             names = re.findall(r"`([^`]+)`", cells[0])
             if not re.match(r"\| `(GET|POST|PUT|DELETE) /", line):
                 continue
-            scope = next((s for s in ("read", "submit", "admin") if _is_scope(cells[1:], s)), "")
+            scope = next(
+                (s for s in ("read", "submit", "signal", "admin") if _is_scope(cells[1:], s)), ""
+            )
             before = ""
             for name in names:
                 if name[0] in "…/":  # `…/resume` after `POST /v1/…/pause`

@@ -51,7 +51,8 @@ def _read(line: str, served: ServedJobs, job_id: object = "") -> Any:
 @clause("J-10", "J-15", "J-16", "J-18", "O-12")
 def test_every_line_of_the_page_is_answered(served: ServedJobs) -> None:
     submit, watch, wait, batch, queues, pause, *lines = _LINES
-    resume, token, cancel, retry, listed, overview, stats, workers, failures, search = lines
+    resume, token, cancel, retry, retry_many, cancel_many, listed, *others = lines
+    overview, stats, workers, failures, search = others
     job_id = _read(submit, served)["job_id"]
     assert [result["status"] for result in _read(batch, served)["results"]] == [202, 202]
     assert [queue["waiting"] for queue in _read(queues, served)["queues"]] == [3]
@@ -73,4 +74,6 @@ def test_every_line_of_the_page_is_answered(served: ServedJobs) -> None:
     url = _read(token, served, job_id)["url"]
     assert "event: canceled\n" in _answers(f"curl 'localhost:8080{url}'", served, job_id)
     assert _read(retry, served, job_id)["retry_of"] == job_id
+    assert _read(retry_many, served)["matched"] == 0
+    assert _read(cancel_many, served)["changed"] == 2
     assert _read(listed, served)["jobs"] == []

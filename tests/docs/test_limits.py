@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from jobwire.settings import load
+from tests.docs.limit_tests import TESTS
 from tests.support import clause
 from tests.support.program import ROOT
 
@@ -28,6 +29,7 @@ CALLS: Final = {
     **dict.fromkeys(("unquote", "httptools.parse_url", "ipaddress.ip_address"), URL),
 }
 _ROW: Final = re.compile(r"^\| `([\w/]+\.py)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+_BOUND: Final = re.compile(r"^\| ([^|]+) \| [^|]+ \| .*\|$", re.MULTILINE)
 _SETTING: Final = re.compile(r"`((?:gateway|jobs|images|predictions|queues|valkey)\.[a-z_]+)`")
 
 
@@ -69,6 +71,19 @@ def test_o15_the_settings_of_the_page_of_limits_exist(tmp_path: Path) -> None:
     known = {each.name for each in load(environ={}).shown()}
     page = (ROOT / "docs/limits.md").read_text()
     assert {name for name in _SETTING.findall(page) if name not in known} == set()
+
+
+@clause("O-15")
+def test_o15_every_bound_of_the_page_of_limits_has_its_test() -> None:
+    bounds, _, _ = (ROOT / "docs/limits.md").read_text().partition("## Where bytes are read")
+    rows = [row for row in _BOUND.findall(bounds) if row not in ("what", "state", "---")]
+    assert sorted(rows) == sorted(TESTS), set(rows) ^ TESTS.keys()
+    for row, names in TESTS.items():
+        assert names, row
+        for name in names:
+            file, _, function = name.partition("::")
+            text = (ROOT / "tests" / file).read_text()
+            assert re.search(rf"^(async )?def {function}\(", text, re.MULTILINE), name
 
 
 def test_a_new_place_is_found() -> None:

@@ -23,6 +23,7 @@ OWN_TESTS: Final = {
     "docs/jobs-http.md": "tests/docs/test_jobs_http.py",
     "docs/other-languages.md": "tests/docs/test_other_languages.py",
     "docs/toolkit.md": "tests/valkey/test_docs.py",
+    "docs/waiting.md": "tests/docs/test_waiting.py",
 }
 _PARAMETER: Final = re.compile(r"\{\w+\}")
 LANGUAGES: Final = {"js", "json", "python", "sh", "text", "toml", "yaml"}

@@ -128,6 +128,7 @@ class Reader:
         self.answer = self._connection.getresponse()
         self._raw = b""
         self.comments: list[str] = []
+        self.retry_ms: int | None = None
 
     @classmethod
     def open(cls, served: Serving, path: str, **headers: str) -> Reader:
@@ -161,6 +162,8 @@ class Reader:
                         data.append(value)
                     case "id":
                         event_id = value
+                    case "retry":
+                        self.retry_ms = int(value)
                     case _:
                         raise AssertionError(f"unknown field in {block!r}")
             if data:

@@ -198,6 +198,18 @@ def test_o06_endless_bytes_around_a_body_are_431(
         assert cut or status_of(read_answer(peer)) == 431
 
 
+@clause("O-6", "O-15")
+@pytest.mark.parametrize("before", [b"", LIVEZ])
+def test_o06_endless_line_ends_are_431(open_gateway: Serving, before: bytes) -> None:
+    with open_gateway.open_socket() as peer:
+        peer.sendall(before)
+        if before:
+            assert status_of(read_answer(peer)) == 200
+        peer.sendall(b"\r\n" * 10_000)
+        assert status_of(read_answer(peer)) == 431
+        assert until_closed(peer) == b""
+
+
 @clause("O-6", "O-9")
 def test_o06_a_body_in_chunks_of_one_byte_is_accepted(open_gateway: Serving) -> None:
     body = b'"' + b"x" * 50_000 + b'"'
@@ -305,6 +317,30 @@ def test_o06_a_client_that_does_not_read_its_response_is_disconnected(
         peer.sendall(b"GET /large HTTP/%b\r\n%b\r\n" % (version, HOST))
         wait_until_sync(lambda: connections(impatient) == 1, "the connection")
         wait_until_sync(lambda: connections(impatient) == 0, "the connection to be dropped")
+
+
+@clause("O-6", "O-15")
+def test_o15_responses_that_are_not_read_have_one_budget() -> None:
+    """Regression: five hundred clients without a key that did not read the API document took 350
+    MB."""
+    feature = Feature(name="more", routes=[route("GET", "/large", "public", large)])
+    with Serving(GatewaySettings(unread_budget_mb=10), feature) as served:
+        peers: list[socket.socket] = []
+        for _ in range(6):
+            peers.append(served.open_socket())
+            peers[-1].sendall(LIVEZ.replace(b"/livez", b"/large"))
+            assert peers[-1].recv(1) == b"H"
+        wait_until_sync(lambda: connections(served) <= 3, "the oldest to be disconnected")
+        assert len(until_closed(peers[0])) < LARGE
+        peers[-1].sendall(LIVEZ)
+        whole = b""
+        while not whole.endswith(ALIVE):
+            part = peers[-1].recv(1 << 20)
+            assert part, "the newest one is answered"
+            whole += part
+        assert len(whole) > LARGE
+        for peer in peers:
+            peer.close()
 
 
 @clause("O-6", "J-17")

@@ -230,7 +230,11 @@ def test_o06_a_get_of_our_own_page_is_answered(open_gateway: Serving, site: str)
 @clause("O-6")
 @pytest.mark.parametrize(
     "header",
-    ["x-forwarded-for", "forwarded", "X-Real-IP", "X-Forwarded-Host", "CF-Connecting-IP", "Via"],
+    [
+        *("Via", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Port"),
+        *("X-Real-IP", "X-Client-IP", "X-Envoy-External-Address", "X-Azure-ClientIP"),
+        *("CF-Connecting-IP", "Fastly-Client-IP", "Fly-Client-IP", "CDN-Loop"),
+    ],
 )
 def test_a_forwarded_request_is_not_local(open_gateway: Serving, header: str) -> None:
     answer = open_gateway.client.get("/livez", headers={header: "10.0.0.1"})

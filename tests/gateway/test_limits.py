@@ -204,3 +204,21 @@ def test_many_requests_on_one_connection_are_all_answered(open_gateway: Serving)
             assert part, f"the connection ended after {got!r}"
             got += part
     assert got.count(b"HTTP/1.1 200 OK") == 10
+
+
+@clause("O-15")
+@pytest.mark.parametrize("path", [b"/a" * 7000, b"/" * 15_000, b"/things/" + b"%2f" * 4000])
+def test_o15_a_path_of_many_segments_is_not_found(open_gateway: Serving, path: bytes) -> None:
+    answer = open_gateway.raw(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
+    assert status_of(answer) == 404
+
+
+@clause("O-15")
+@pytest.mark.parametrize("name", [b"Prefer", b"traceparent", b"Accept-Encoding", b"If-None-Match"])
+@pytest.mark.parametrize("text", [b",", b"wait =", b"wait=1 " * 2 + b" ", b'"', b"0-", b";q=9"])
+def test_o15_headers_of_any_length_are_read_in_one_pass(
+    open_gateway: Serving, name: bytes, text: bytes
+) -> None:
+    value = text * (15_000 // len(text)) + b"x"
+    head = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n%b: %b\r\n\r\n" % (name, value)
+    assert status_of(open_gateway.raw(head)) == 200

@@ -177,6 +177,10 @@ def test_http_10_gets_no_chunks(served: Serving, events_feature: EventsFeature) 
         (b"http://localhost:8080/livez", 200),
         (b"http://evil.example/livez", 421),
         (b"http://evil.example:8080/livez", 421),
+        (b"http://localhost@evil.example/livez", 421),
+        (b"http://[::1]:8080/livez", 200),
+        (b"http://localhost", 404),
+        (b"http://localhost?x=/livez", 404),
     ],
 )
 def test_the_host_of_an_absolute_url_is_checked(
@@ -212,6 +216,8 @@ def test_duplicate_headers_are_refused(open_gateway: Serving, name: bytes) -> No
         post(b"/echo", b"0\r\n\r\n", b"Transfer-Encoding: chunked\r\n"),
         b"POST /echo HTTP/1.1\r\n" + HOST + b"Content-Length: +2\r\n\r\n{}",
         b"POST /echo HTTP/1.1\r\n" + HOST + b"Content-Length: 18446744073709551616\r\n\r\n{}",
+        b"POST /echo HTTP/1.1\r\n" + HOST + b"Content-Length: %b2\r\n\r\n{}" % (b"0" * 5000),
+        b"POST /nowhere HTTP/1.1\r\n" + HOST + b"Content-Length: %b2\r\n\r\n" % (b"0" * 5000),
         chunked(b"/echo", b"{}").replace(b"2\r\n{}", b"zz\r\n{}"),
         chunked(b"/echo", b"{}").replace(b"2\r\n{}", b"1\r\n{}"),
         chunked(b"/echo", b"{}", coding=b"identity, chunked"),
@@ -239,6 +245,18 @@ def test_ambiguous_requests_are_400(open_gateway: Serving, request_: bytes) -> N
     assert b'"code":"bad_request"' in got
 
 
+@clause("O-9", "O-6")
+def test_blanks_around_a_header_value_do_not_count(open_gateway: Serving) -> None:
+    """RFC 9112, 5.1. Regression: those behind it were part of the value."""
+    head = b"POST /echo HTTP/1.1\r\nHost:\t localhost \t\r\nContent-Type: application/json \r\n"
+    framing = b"Transfer-Encoding: chunked \r\nExpect: 100-continue\t\r\n\r\n"
+    with open_gateway.open_socket() as peer:
+        peer.sendall(head + framing)
+        until(peer, b"HTTP/1.1 100 Continue\r\n\r\n")
+        peer.sendall(b'3\r\n"x"\r\n0\r\n\r\n')
+        assert status_of(read_answer(peer)) == 200
+
+
 @clause("O-9")
 def test_expect_continue_gets_100(open_gateway: Serving) -> None:
     whole = post(b"/echo", b'"x"', b"Expect: 100-continue\r\n")
@@ -247,6 +265,43 @@ def test_expect_continue_gets_100(open_gateway: Serving) -> None:
         until(peer, b"HTTP/1.1 100 Continue\r\n\r\n")
         peer.sendall(whole[-3:])
         assert status_of(read_answer(peer)) == 200
+
+
+@clause("O-9")
+def test_expect_continue_of_http_10_is_ignored(open_gateway: Serving) -> None:
+    """A client of that version takes the 100 for its response (RFC 9110, 10.1.1)."""
+    whole = post(b"/echo", b'"x"', b"Expect: 100-continue\r\n", b"1.0")
+    with open_gateway.open_socket() as peer:
+        peer.sendall(whole)
+        got = until_closed(peer)
+    assert status_of(got) == 200
+    assert got.endswith(b'\r\n\r\n"x"')
+
+
+@clause("O-9")
+def test_an_upgrade_request_of_http_10_ends_with_its_connection(open_gateway: Serving) -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    with open_gateway.open_socket() as peer:
+        peer.sendall(post(b"/echo", b'"x"', upgrade, b"1.0"))
+        got = until_closed(peer)
+    assert status_of(got) == 200
+    assert b"connection: close" in got
+
+
+@clause("O-6")
+@pytest.mark.parametrize(
+    ("target", "hosts"),
+    [
+        (b"/livez", b""),
+        (b"/livez", HOST + HOST),
+        (b"/livez", HOST + b"Host: evil.example\r\n"),
+        (b"http://localhost/livez", b"Host: evil.example\r\n" + HOST),
+    ],
+)
+def test_http_11_has_one_host(open_gateway: Serving, target: bytes, hosts: bytes) -> None:
+    """RFC 9112, 3.2: a proxy could use another one of two."""
+    answer = open_gateway.raw(b"GET %b HTTP/1.1\r\n%b\r\n" % (target, hosts))
+    assert status_of(answer) == 400
 
 
 @clause("O-9", "R-7")

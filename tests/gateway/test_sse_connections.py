@@ -247,6 +247,19 @@ def test_a_stop_ends_each_stream_with_a_comment(
         assert "this server is stopping; connect again" in two.comments
 
 
+@clause("G-29")
+def test_g29_a_stop_spreads_the_reconnects(served: Serving) -> None:
+    readers = [Reader.open(served, PATH) for _ in range(12)]
+    served.stop()
+    for reader in readers:
+        reader.rest()
+        reader.close()
+    waits_ms = [reader.retry_ms for reader in readers if reader.retry_ms]
+    assert len(waits_ms) == len(readers), "each stream ends with it"
+    assert all(1000 <= wait_ms <= 10_000 for wait_ms in waits_ms)
+    assert len(set(waits_ms)) > 1
+
+
 @clause("O-9")
 def test_a_feeder_may_be_an_async_iterator(served: Serving) -> None:
     with Reader.open(served, "/count/500") as reader:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from jobwire.job.messages import Failed
+from jobwire.systems.queues.add_batcher import AddAnswer
 from jobwire.systems.queues.admin import QueueAdmin
 from jobwire.systems.queues.codec import (
     Empty,
@@ -31,7 +32,7 @@ from jobwire.systems.queues.options import (
     Parent,
     Retention,
 )
-from jobwire.systems.queues.queue import AddAnswer, NewBullJob, QueueProducer
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.schedulers import Repeat, Schedulers
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection

@@ -38,6 +38,8 @@ _BUILD_S: Final = 300
 _LLAMA: Final = Path(__file__).parents[1] / "handlers" / "llm" / "llama_server.py"
 _SMALL: Final = ("output_invalid", "output_truncated", "tool_no_match", "tool_bad_arguments")
 """What a model of 135 million parameters may get wrong."""
+_WITHOUT_USAGE: Final = ("llama-cpp-python",)
+"""Servers whose streams have none, whatever `stream_options` says."""
 _FACTS: Final = ["The warranty of the P-101 lasts 24 months.", "The pump is serviced in May."]
 PAYLOADS: Final[dict[str, dict[str, object]]] = {
     "chat": {"prompt": "Say hello.", "max_tokens": 20},
@@ -110,8 +112,8 @@ SERVERS: Final[dict[str, Callable[[Path], contextlib.AbstractContextManager[LlmS
 }
 
 
-async def ended(settings: LlmSettings) -> list[tuple[str, str]]:
-    """How each task ended."""
+async def ended(settings: LlmSettings, no_usage: str) -> list[tuple[str, str]]:
+    """How each task ended; `no_usage` is the word for an answer without a count of its tokens."""
     app = App("servers")
 
     @app.tool
@@ -123,8 +125,10 @@ async def ended(settings: LlmSettings) -> list[tuple[str, str]]:
     try:
         for task, payload in PAYLOADS.items():
             try:
-                result = (await bench.run(task, payload)).result
-                state = "ends" if task in ("plan", "tool", "rag") or result["usage"] else "no usage"
+                sampling = {} if task == "embed" else {"temperature": 0}
+                result = (await bench.run(task, {**payload, **sampling})).result
+                has_usage = task in ("plan", "tool", "rag") or result["usage"]
+                state = "ends" if has_usage else no_usage
             except Fail as error:
                 state = f"ends: {error.code}" if error.code in _SMALL else f"fails: {error!r}"
             except Exception as error:  # noqa: BLE001 - the table has it
@@ -141,7 +145,8 @@ def main(chosen: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 with SERVERS[name](Path(folder)) as settings:
-                    rows += [(name, *row) for row in asyncio.run(ended(settings))]
+                    no_usage = "ends, no usage" if name in _WITHOUT_USAGE else "fails: no usage"
+                    rows += [(name, *row) for row in asyncio.run(ended(settings, no_usage))]
             except Skipped as reason:
                 print(f"{name:18} skipped: {reason}")
     for server, task, state in rows:

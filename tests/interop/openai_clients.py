@@ -8,6 +8,7 @@ part of the suite: the packages take minutes to install. Exits with 1 if a featu
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import shutil
 import subprocess
@@ -37,6 +38,7 @@ PACKAGES: Final = (
     "instructor==1.17.0",
     "pydantic-ai-slim[openai]==2.31.1",
     "openai-agents==0.20.0",
+    "llm==0.32",
 )
 NPM_PACKAGES: Final = (
     "openai@6.49.0",
@@ -46,24 +48,26 @@ NPM_PACKAGES: Final = (
 )
 _HERE: Final = Path(__file__).parent
 _CALL: Final = {"index": 0, "id": "c1", "function": {"name": "f", "arguments": '{"a": 1}'}}
+_CALLS: Final = streams(
+    event({"choices": [{"delta": {"tool_calls": [_CALL]}}]}),
+    delta("", "tool_calls"),
+    USAGE,
+    DONE,
+)
 ACTS: Final[dict[str, list[Act]]] = {
     "good": [says("Hello ", "there")],
     "json": [says('{"a": 1}')],
     "thinks": [says("<think>Hm.</think>Hello there")],
-    "calls": [
-        streams(
-            event({"choices": [{"delta": {"tool_calls": [_CALL]}}]}),
-            delta("", "tool_calls"),
-            USAGE,
-            DONE,
-        )
-    ],
+    "calls": [_CALLS],
+    # Call a function, and answer with its result in the history.
+    **{f"calls-once-{name}": [_CALLS, says("Hello there")] for name in ("agent", "agents", "llm")},
 }
 
 
 def python() -> list[str]:
     """The Python clients in an environment of theirs, made once."""
-    folder = cache_folder() / "openai-clients"
+    digest = hashlib.sha256("\n".join(PACKAGES).encode()).hexdigest()[:16]
+    folder = cache_folder() / f"openai-clients-{digest}"
     program = folder / "bin" / "python"
     if not (folder / "complete").exists():
         venv.create(folder, with_pip=True, clear=True)

@@ -32,9 +32,9 @@ Json = dict[str, Any]
 
 
 @contextmanager
-def node_worker(server: LocalValkey, consumer: str) -> Generator[Program]:
+def node_worker(server: LocalValkey, consumer: str, prefix: str = "") -> Generator[Program]:
     """A foreign worker, reading the queue."""
-    command = [NODE, PROGRAMS / "worker.js", server.url, consumer]
+    command = [NODE, PROGRAMS / "worker.js", server.url, consumer, prefix]
     with Program(command=command) as program:
         program.wait_for_line("ready")
         yield program
@@ -71,8 +71,8 @@ class NodeGateway:
 
 
 @asynccontextmanager
-async def node_gateway(server: LocalValkey) -> AsyncGenerator[NodeGateway]:
-    with Program(command=[NODE, PROGRAMS / "gateway.js", server.url]) as program:
+async def node_gateway(server: LocalValkey, prefix: str = "") -> AsyncGenerator[NodeGateway]:
+    with Program(command=[NODE, PROGRAMS / "gateway.js", server.url, prefix]) as program:
         port = program.wait_for_line("listening").split()[1]
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
             yield NodeGateway(http)

@@ -317,6 +317,9 @@ def test_b10_metrics_limits_and_deduplication(lab: Lab) -> None:
     lab.step("removeGlobals")
     assert lab.step("maxed") is False
     lab.step("rateLimit", ms=HOUR_MS)
+    add(lab)
+    limiter = {**WORKER, "limiter": {"max": 2, "duration": HOUR_MS}}
+    assert lab.step("take", token="limited", worker=limiter) == {"limited": True}
     lab.step("rateLimit", ms=0)
     owner = add(lab, deduplication={"id": "x"})
     assert lab.step("dedupOwner", dedup="x") == owner

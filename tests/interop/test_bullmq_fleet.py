@@ -16,10 +16,11 @@ import pytest_asyncio
 
 from jobwire import App, Context, Postpone, RateLimit, WaitForChildren
 from jobwire.local import LocalValkey
+from jobwire.systems.queues.add_batcher import Added
 from jobwire.systems.queues.announcement import list_workers, seen_workers
 from jobwire.systems.queues.contract import DEFAULT_PREFIX, BullState
 from jobwire.systems.queues.engine import BullEngine
-from jobwire.systems.queues.queue import Added, NewBullJob, QueueProducer
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Config, Connection
 from jobwire.worker import Worker

@@ -43,6 +43,20 @@ def media(
         yield started
 
 
+@pytest.fixture(scope="session")
+def reviewed(
+    site: PageSite,
+    seaweedfs: BucketConfig,
+    cog_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[MediaSite]:
+    """The same, with photos held for a reviewer if nothing was found in them."""
+    env = {"JOBWIRE_IMAGES_REVIEW": "none_found", "JOBWIRE_IMAGES_KEY_PREFIX": "{review}:"}
+    folder = tmp_path_factory.mktemp("reviewed")
+    with MediaSite(site, seaweedfs, cog_url, folder, env) as started:
+        yield started
+
+
 @pytest.fixture
 def films(site: PageSite) -> Iterator[Queue]:
     """The queue that the page's worker serves; it is empty after each test."""

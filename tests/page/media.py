@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -35,7 +35,15 @@ MODEL: Final = "test/invert:abc123"
 class MediaSite:
     """`media.url` needs one of `media.keys`; `media.client` has the key of an admin."""
 
-    def __init__(self, site: PageSite, store: BucketConfig, cog_url: str, folder: Path) -> None:
+    def __init__(
+        self,
+        site: PageSite,
+        store: BucketConfig,
+        cog_url: str,
+        folder: Path,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """`env` are further variables of the gateway."""
         self._fleet = site.fleet
         self.folder = folder
         self.bucket = replace(store, bucket=Fresh()("media"))
@@ -70,6 +78,7 @@ class MediaSite:
             "JOBWIRE_PREDICTIONS_MAX_PER_HOUR": "0",
             # The tests request the reconcile passes.
             "JOBWIRE_PREDICTIONS_RECONCILE_EVERY": "30m",
+            **(env or {}),
         }
         self._stack = contextlib.ExitStack()
 

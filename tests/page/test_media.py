@@ -193,6 +193,84 @@ def test_o04_tenants_and_scopes_limit_the_page(
         assert not page.run("!!document.querySelector('.drop')")
 
 
+HELD: Final = "document.querySelector('.draw img')?.naturalWidth > 100"
+
+
+def held_photo(reviewed: MediaSite, name: str) -> str:
+    """A photo in which nothing was found; its image id."""
+    image_id = reviewed.client.images.put(reviewed.file(name, plain_photo()))
+    wait_until_sync(lambda: reviewed.get(f"/v1/images/{image_id}")["held"], "the photo to be held")
+    return image_id
+
+
+def draw(page: Page, *, by_finger: bool) -> None:
+    """Draw an area over the upper left quarter of the held photo."""
+    page.run("document.querySelector('.draw').scrollIntoView({ block: 'center' })")
+    box = page.run("document.querySelector('.draw').getBoundingClientRect().toJSON()")
+    places = [
+        (box["x"] + part * box["width"], box["y"] + part * box["height"]) for part in (0.1, 0.5)
+    ]
+    (x, y), (end_x, end_y) = places
+    if by_finger:
+        steps = (("touchStart", x, y), ("touchMove", end_x, end_y))
+        for kind, at_x, at_y in steps:
+            page.call("Input.dispatchTouchEvent", type=kind, touchPoints=[{"x": at_x, "y": at_y}])
+        page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+        return
+    for kind, at_x, at_y in (
+        ("mousePressed", x, y),
+        ("mouseMoved", end_x, end_y),
+        ("mouseReleased", end_x, end_y),
+    ):
+        page.call(
+            "Input.dispatchMouseEvent", type=kind, x=at_x, y=at_y, button="left", clickCount=1
+        )
+
+
+@clause("O-4", "I-38")
+@pytest.mark.parametrize("size", [(1280, 900), PHONE])
+def test_i38_a_reviewer_draws_an_area_and_publishes_the_photo(
+    reviewed: MediaSite, browser: Browser, fresh: Fresh, size: tuple[int, int]
+) -> None:
+    name = f"{fresh('empty')}.jpg"
+    image_id = held_photo(reviewed, name)
+    with browser.page(size=size) as page:
+        reviewed.sign_in(page)
+        page.open(f"{reviewed.url}/#/images/{image_id}")
+        page.until_text("main", "Nothing was found to hide. Draw over what must not be seen")
+        until(page, HELD, "the held photo")
+        assert page.run("document.documentElement.scrollWidth - innerWidth") <= 0
+        assert serious_violations(page) == []
+        draw(page, by_finger=size == PHONE)
+        click_text(page, "button", "Hide 1 area")
+        # The photo is made anew; then nothing is marked and it can be approved.
+        until(page, "!document.querySelector('.draw i')", "the marks to be gone")
+        click_text(page, "button", "Approve")
+        page.until_text(".shown", "1 drawn area hidden")
+    assert reviewed.client.images.get(image_id).hidden_areas == 1
+
+
+@clause("O-4", "I-38")
+def test_i38_a_photo_is_rejected_after_a_question_and_others_only_see_that_it_waits(
+    reviewed: MediaSite, browser: Browser, fresh: Fresh
+) -> None:
+    image_id = held_photo(reviewed, f"{fresh('empty')}.jpg")
+    with browser.page() as page:
+        reviewed.sign_in(page, "reader")
+        page.open(f"{reviewed.url}/#/images/{image_id}")
+        page.until_text("main", "A reviewer with the scope admin decides")
+        assert not page.run("!!document.querySelector('.draw')")
+    with browser.page() as page:
+        reviewed.sign_in(page)
+        page.open(f"{reviewed.url}/#/images")
+        page.until_text("table.media", "waits for a reviewer")
+        show(page, reviewed.url, f"#/images/{image_id}")
+        until(page, HELD, "the held photo")
+        click_text(page, "button", "Reject")
+        click_text(page, "dialog button", "Reject")
+        page.until_text("main", "CANCELED")
+
+
 # ── predictions ──────────────────────────────────────────────────────────────────────────────────
 
 

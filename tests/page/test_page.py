@@ -595,3 +595,33 @@ def test_o04_a_phone_has_a_bar_and_no_sideways_scroll(
             assert min(small) >= 44
         click_text(page, ".tabbar button", "More")
         page.until_text("dialog", "Switch theme")
+
+
+@clause("D-17")
+def test_d17_a_job_that_waits_shows_for_what_and_a_signal_is_sent(
+    site: PageSite, browser: Browser
+) -> None:
+    job_id = site.client.submit("odd", {"text": "waits"}, delay_s=3600).job_id
+    until_ms = 9_999_999_999_999
+    wait = f'{{"for":"signal","name":"approval","until":{until_ms}}}'
+    child = "0b7c1d52-7d0e-4c55-9a0f-2f6d1c1f7a10"
+    with plain_client(site.fleet.valkey, "hostile") as plain:
+        plain.hset(f"job:{job_id}", "waits_for", wait)
+        plain.hset(f"job:{job_id}", "steps", "1")
+        plain.hset(f"job:{job_id}:steps", "k:left@part", f'["{child}","part"]')
+    with browser.page() as page:
+        show(page, site.url, f"#/jobs/streams/{job_id}", "Waiting for signal approval")
+        page.until_text(".children", "left@part")
+        # Its past: it has run, and runs no more.
+        with plain_client(site.fleet.valkey, "hostile") as plain:
+            for kind, data in (("running", "{}"), ("suspended", wait)):
+                fields = ("type", kind, "ts", "1700000000000", "step", "worker", "data", data)
+                plain.call("XADD", f"job:{job_id}:events", "*", *fields)
+        page.until_text("main", "suspended")
+        assert "Running" not in page.text("main")
+        fill(page, ".notice input", '{"by": "ann"}')
+        click_text(page, ".notice button", "Send signal")
+        with plain_client(site.fleet.valkey, "hostile") as plain:
+            key = f"job:{job_id}:steps"
+            wait_until_sync(lambda: '{"by":"ann"}' in str(plain.call("HGET", key, "g:approval")))
+    site.client.cancel(job_id)

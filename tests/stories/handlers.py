@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from jobwire import App, Context, StepInterrupted, SyncContext
+from jobwire import App, Context, Fail, FailedJob, StepInterrupted, SyncContext
 
 app = App()
 
@@ -90,7 +90,10 @@ async def tokens(ctx: Context) -> int:
     return os.getpid()
 
 
-# ── steps ────────────────────────────────────────────────────────────────────────────────────────
+# ── steps and waits ──────────────────────────────────────────────────────────────────────────────
+
+WAITS = "waits"
+"""The queue of jobs that are suspended."""
 
 
 def pay(file: str, job_id: str, name: str) -> str:
@@ -101,31 +104,69 @@ def pay(file: str, job_id: str, name: str) -> str:
     return name
 
 
-@app.handler("steps-async")
-async def steps_async(ctx: Context) -> list[str]:
-    """Two steps, and between them one that may run once."""
+@app.handler("part", queue=WAITS)
+async def part(ctx: Context) -> str:
+    """Waits until a file exists."""
+    while not Path(ctx.payload["gate"]).exists():  # noqa: ASYNC240 - quick
+        await asyncio.sleep(0.01)
+    return pay(ctx.payload["paid"], ctx.payload["parent"], ctx.payload["name"])
+
+
+@app.handler("waits-async", queue=WAITS, uses={"durable"})
+async def waits_async(ctx: Context) -> list[str]:
+    """Three steps, one of which may run once; a sleep, a signal, two children."""
     mark(ctx)
     file, job_id = ctx.payload["paid"], ctx.job.id
     found = [await ctx.step("one", pay, file, job_id, "one")]
+    await ctx.sleep(3600)
     try:
         found.append(await ctx.step_once("two", pay, file, job_id, "two"))
     except StepInterrupted:
         found.append("interrupted")
+    found.append(await ctx.wait_for_signal("approval"))
+    parts = [
+        await ctx.submit("part", {**ctx.payload, "parent": job_id, "name": name}, key=name)
+        for name in ("left", "right")
+    ]
+    found += await ctx.gather(*parts)
     found.append(await ctx.step("three", pay, file, job_id, "three"))
     return found
 
 
-@app.handler("steps-thread")
-def steps_thread(ctx: SyncContext) -> list[str]:
+def waits_thread(ctx: SyncContext) -> list[str]:
     mark(ctx)
     file, job_id = ctx.payload["paid"], ctx.job.id
     found = [ctx.step("one", pay, file, job_id, "one")]
+    ctx.sleep(3600)
     try:
         found.append(ctx.step_once("two", pay, file, job_id, "two"))
     except StepInterrupted:
         found.append("interrupted")
+    found.append(ctx.wait_for_signal("approval"))
+    parts = [
+        ctx.submit("part", {**ctx.payload, "parent": job_id, "name": name}, key=name)
+        for name in ("left", "right")
+    ]
+    found += ctx.gather(*parts)
     found.append(ctx.step("three", pay, file, job_id, "three"))
     return found
 
 
-app.handler("steps-process", process=True)(steps_thread)
+app.handler("waits-thread", queue=WAITS, uses={"durable"})(waits_thread)
+app.handler("waits-process", queue=WAITS, uses={"durable"}, process=True)(waits_thread)
+
+
+# ── failures ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@app.handler("told")
+async def told(ctx: Context[FailedJob]) -> str:
+    assert ctx.payload.payload is not None
+    pay(ctx.payload.payload["told"], ctx.payload.job_id, ctx.payload.error.code)
+    return ctx.payload.job_id
+
+
+@app.handler("fails", on_failure=told)
+async def fails(ctx: Context) -> None:
+    mark(ctx)
+    raise Fail("no_audio", "there is no sound")

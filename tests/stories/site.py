@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import Final, Literal, Self, cast
 
 from jobwire.job.messages import JobId, JobRequest, Submitted
 from jobwire.maintenance import Maintenance
@@ -22,10 +22,12 @@ from jobwire.valkey import Connection
 from jobwire.worker import Worker
 from tests.stories.handlers import app
 from tests.support import Program, Proxy, wait_until
+from tests.support.resp import Command
 from tests.support.streams import runs
 from tests.support.workers import started, stopped
 
 LEASE_S: Final = 2.0
+When = Literal["before", "after"]
 TERMINAL: Final = frozenset({"done", "error", "canceled"})
 
 
@@ -33,13 +35,21 @@ class Site:
     """One queue, its keys below a prefix, so that many tests can run in parallel."""
 
     def __init__(
-        self, url: str, folder: Path, *, prefix: str = "", lease_s: float = LEASE_S
+        self,
+        url: str,
+        folder: Path,
+        *,
+        prefix: str = "",
+        lease_s: float = LEASE_S,
+        max_deliveries: int = 5,
     ) -> None:
         self.url = url
         self.folder = folder
         self.folder.mkdir(exist_ok=True)
         self.gate = folder / "gate"
-        self.settings = StreamsSettings(key_prefix=prefix, lease_s=lease_s, max_queue=10**6)
+        self.settings = StreamsSettings(
+            key_prefix=prefix, lease_s=lease_s, max_deliveries=max_deliveries, max_queue=10**6
+        )
         self.keys = StreamsKeys(prefix)
         self._stack = contextlib.AsyncExitStack()
 
@@ -74,6 +84,7 @@ class Site:
                 "JOBWIRE_VALKEY_URL": through.url(self.url) if through else self.url,
                 "JOBWIRE_JOBS_KEY_PREFIX": self.settings.key_prefix,
                 "JOBWIRE_WORKER_LEASE": f"{self.settings.lease_s:g}s",
+                "JOBWIRE_JOBS_MAX_DELIVERIES": str(self.settings.max_deliveries),
                 # The tests submit to the default queue, as foreign programs do.
                 "JOBWIRE_WORKER_DEFAULT_QUEUE": "true",
                 **variables,
@@ -89,19 +100,35 @@ class Site:
         return program
 
     @contextlib.asynccontextmanager
-    async def survivor(self, url: str = "") -> AsyncGenerator[Worker]:
+    async def survivor(
+        self, url: str = "", queues: Sequence[str] = (contract.DEFAULT_QUEUE,)
+    ) -> AsyncGenerator[Worker]:
         """A worker in the test's process, which is never killed."""
-        async with Connection.open(url or self.url, name="story-survivor") as connection:
-            engine = StreamsEngine(connection, self.settings)
-            worker = Worker(app, [engine], slots=4)
-            running = await started(worker)
-            maintenance = asyncio.create_task(Maintenance(engine.maintenance()).run())
-            try:
-                yield worker
-            finally:
-                maintenance.cancel()
-                await asyncio.gather(maintenance, return_exceptions=True)
-                await stopped(worker, running)
+        async with survivor_of([self], url or self.url, queues) as worker:
+            yield worker
+
+    async def kill_around(
+        self,
+        when: When,
+        call: Callable[[Command], bool],
+        proxy: Proxy,
+        victim: Program,
+        begin: Callable[[], Awaitable[JobId]],
+    ) -> JobId:
+        """Begin a job, and kill its worker around a call: `before` the call reaches the server, or
+        `after` the server has answered it, with the answer unread."""
+        with proxy.hold(call) as hold:
+            job = await begin()
+            await hold.until_reached()
+            if when == "before":
+                victim.kill()
+                proxy.cut()
+            else:
+                victim.freeze()
+        if when == "after":
+            await hold.until_answered()
+            victim.kill()
+        return job
 
     # ── jobs ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -111,11 +138,17 @@ class Site:
         return self.folder / "effects"
 
     async def submit(
-        self, task: str, *, timeout_s: float | None = None, **payload: object
+        self,
+        task: str,
+        *,
+        timeout_s: float | None = None,
+        queue: str = contract.DEFAULT_QUEUE,
+        **payload: object,
     ) -> JobId:
         """Submit a job."""
         body = {"effects": str(self.effects), "gate": str(self.gate), **payload}
-        answer = await self.queue.submit(JobRequest(task, json.dumps(body), timeout_s=timeout_s))
+        request = JobRequest(task, json.dumps(body), timeout_s=timeout_s, queue=queue)
+        answer = await self.queue.submit(request)
         assert isinstance(answer, Submitted), answer
         return answer.job_id
 
@@ -137,17 +170,23 @@ class Site:
         return cast("dict[str, str]", reply)
 
     @contextlib.asynccontextmanager
-    async def in_hand(self, proxy: Proxy, task: str) -> AsyncGenerator[JobId]:
+    async def in_hand(
+        self,
+        proxy: Proxy,
+        begin: Callable[[], Awaitable[JobId]],
+        queue: str = contract.DEFAULT_QUEUE,
+    ) -> AsyncGenerator[JobId]:
         """A job whose entry a worker's blocking read has fetched; the pipelined `take` behind it is
-        held by the proxy until the block ends."""
+        held by the proxy until the block ends. The job is queued when `begin` returns."""
 
         async def pending() -> int:
-            return (await self.connection.xpending(self.keys.queue, contract.GROUP)).count
+            return (await self.connection.xpending(stream, contract.GROUP)).count
 
+        stream = self.keys.named_queue(queue)
         with proxy.hold(runs("take")) as start:
             with proxy.hold("XREADGROUP") as read:
                 await read.until_reached()
-                job = await self.submit(task)
+                job = await begin()
             await start.until_reached()
             await wait_until(pending, "the read to fetch the entry")
             yield job
@@ -188,7 +227,7 @@ class Site:
         """R-2: one terminal event, nothing after it, and it agrees with the state."""
         kinds = await self.events(job_id)
         ends = [kind for kind in kinds if kind in TERMINAL]
-        assert ends == [status], kinds
+        assert ends == [status], f"{kinds} {(await self.fields(job_id)).get('error')}"
         assert kinds[-1] == status, kinds
         assert await self.status(job_id) == status
 
@@ -197,22 +236,40 @@ class Site:
         for part in _parts(job_ids):
             await asyncio.gather(*map(self.check_ended_once, part))
 
-    async def check_at_rest(self) -> None:
-        """R-7: no job waits, is pending, delayed or open."""
+    async def check_at_rest(self, queue: str = contract.DEFAULT_QUEUE) -> None:
+        """R-7: no job waits, is pending, delayed, suspended or open."""
+        stream = self.keys.named_queue(queue)
 
         async def left() -> tuple[int, ...]:
-            names = (self.keys.queue, self.keys.delayed, self.keys.open)
-            sizes = [
-                cast(int, await self.connection.call(verb, name))
-                for verb, name in zip(("XLEN", "ZCARD", "ZCARD"), names, strict=True)
-            ]
-            pending = await self.connection.xpending(self.keys.queue, contract.GROUP)
-            return (*sizes, pending.count)
+            sets = (self.keys.delayed, self.keys.suspended, self.keys.open)
+            sizes = [cast(int, await self.connection.call("ZCARD", name)) for name in sets]
+            waiting = cast(int, await self.connection.call("XLEN", stream))
+            pending = await self.connection.xpending(stream, contract.GROUP)
+            return (*sizes, waiting, pending.count)
 
         async def nothing() -> bool:
             return not any(await left())
 
         await wait_until(nothing, "the queue to be idle")
+
+
+@contextlib.asynccontextmanager
+async def survivor_of(
+    sites: Sequence[Site], url: str, queues: Sequence[str]
+) -> AsyncGenerator[Worker]:
+    """One worker for the queues of many sites."""
+    async with Connection.open(url, name="story-survivor") as connection:
+        engines = [StreamsEngine(connection, site.settings, queues=queues) for site in sites]
+        worker = Worker(app, engines, slots=4)
+        running = await started(worker)
+        tasks = [task for engine in engines for task in engine.maintenance()]
+        maintenance = asyncio.create_task(Maintenance(tasks).run())
+        try:
+            yield worker
+        finally:
+            maintenance.cancel()
+            await asyncio.gather(maintenance, return_exceptions=True)
+            await stopped(worker, running)
 
 
 def _parts(job_ids: Sequence[str], size: int = 500) -> Iterator[Sequence[str]]:

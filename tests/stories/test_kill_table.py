@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from jobwire.job.messages import JobId
@@ -22,7 +23,7 @@ Point = Callable[[Site, Proxy, Program], Awaitable[JobId]]
 
 async def entry_in_hand(site: Site, proxy: Proxy, victim: Program) -> JobId:
     """The blocking read has fetched the entry, the start has not reached the server."""
-    async with site.in_hand(proxy, "quick") as job:
+    async with site.in_hand(proxy, partial(site.submit, "quick")) as job:
         victim.kill()
         proxy.cut()
     assert await site.events(job) == ["queued"]
@@ -31,7 +32,7 @@ async def entry_in_hand(site: Site, proxy: Proxy, victim: Program) -> JobId:
 
 async def started(site: Site, proxy: Proxy, victim: Program) -> JobId:
     """The server has started the job, the worker has not read the reply."""
-    async with site.in_hand(proxy, "quick") as job:
+    async with site.in_hand(proxy, partial(site.submit, "quick")) as job:
         victim.freeze()
     await site.until(job, "running")
     victim.kill()
@@ -50,22 +51,16 @@ async def mid_handler(site: Site, proxy: Proxy, victim: Program) -> JobId:
 
 async def before_report(site: Site, proxy: Proxy, victim: Program) -> JobId:
     """The handler has reported, the report has not reached the server."""
-    with proxy.hold(runs("report")) as hold:
-        job = await site.submit("gate")
-        await hold.until_reached()
-        victim.kill()
-        proxy.cut()
+    begin = partial(site.submit, "gate")
+    job = await site.kill_around("before", runs("report"), proxy, victim, begin)
     site.gate.touch()
     return job
 
 
 async def before_settle(site: Site, proxy: Proxy, victim: Program) -> JobId:
     """The handler has ended, the settle has not reached the server."""
-    with proxy.hold(runs("settle")) as hold:
-        job = await site.submit("quick")
-        await hold.until_reached()
-        victim.kill()
-        proxy.cut()
+    begin = partial(site.submit, "quick")
+    job = await site.kill_around("before", runs("settle"), proxy, victim, begin)
     assert site.begun(job) == 1
     assert await site.status(job) == "running"
     return job
@@ -73,33 +68,23 @@ async def before_settle(site: Site, proxy: Proxy, victim: Program) -> JobId:
 
 async def settled(site: Site, proxy: Proxy, victim: Program) -> JobId:
     """The server has settled the job, the worker has not read the reply."""
-    with proxy.hold(runs("settle")) as hold:
-        job = await site.submit("quick")
-        await hold.until_reached()
-        victim.freeze()
-    await site.until(job, "done")
-    victim.kill()
+    begin = partial(site.submit, "quick")
+    job = await site.kill_around("after", runs("settle"), proxy, victim, begin)
+    assert await site.status(job) == "done"
     return job
 
 
 async def before_retry(site: Site, proxy: Proxy, victim: Program) -> JobId:
     """The attempt has failed, the retry has not reached the server."""
-    with proxy.hold(runs("retry")) as hold:
-        job = await site.submit("flaky")
-        await hold.until_reached()
-        victim.kill()
-        proxy.cut()
-    return job
+    begin = partial(site.submit, "flaky")
+    return await site.kill_around("before", runs("retry"), proxy, victim, begin)
 
 
 async def retried(site: Site, proxy: Proxy, victim: Program) -> JobId:
     """The server has scheduled the retry, the worker has not read the reply."""
-    with proxy.hold(runs("retry")) as hold:
-        job = await site.submit("flaky")
-        await hold.until_reached()
-        victim.freeze()
-    await site.until(job, "queued")
-    victim.kill()
+    begin = partial(site.submit, "flaky")
+    job = await site.kill_around("after", runs("retry"), proxy, victim, begin)
+    assert await site.status(job) == "queued"
     return job
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from jobwire.local import LocalValkey
@@ -100,7 +101,7 @@ async def test_j40_entries_of_a_read_in_flight_are_released(
     async with Site(valkey.url, tmp_path, lease_s=3600) as site:
         with Proxy(valkey.port) as proxy:
             victim = await site.ready(proxy)
-            async with site.in_hand(proxy, "quick") as job:
+            async with site.in_hand(proxy, partial(site.submit, "quick")) as job:
                 victim.terminate()
                 victim.wait_for_line("stopping jobs=")
             assert victim.wait() == 0

@@ -16,6 +16,7 @@ from redis import Redis
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from tests.support import leaks
+from tests.support.cluster import Cluster
 from tests.support.program import Program
 from tests.support.proxy import Proxy
 from tests.support.sentinel import Trio
@@ -86,6 +87,21 @@ def trio(trio_for_all: Trio) -> Iterator[Trio]:
     `@pytest.mark.xdist_group("sentinel")`; afterwards all servers run and are empty."""
     yield trio_for_all
     trio_for_all.heal()
+
+
+@pytest.fixture(scope="session")
+def cluster_for_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(cluster_for_all: Cluster) -> Iterator[Cluster]:
+    """A Cluster of three primaries with a replica each. A test may move slots, and promote, kill or
+    pause nodes, and uses `@pytest.mark.xdist_group("cluster")`; afterwards all run and are
+    empty."""
+    yield cluster_for_all
+    cluster_for_all.heal()
 
 
 @pytest_asyncio.fixture

@@ -71,7 +71,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "testing": frozenset({"job", "valkey", "worker", "local", "task"}),
     "valkey": frozenset(),
     "systems": _BACKENDS | {"api", "net"},
-    "systems.http": _BACKENDS | {"api", "gateway", "json_schema", "text"},
+    "systems.http": _BACKENDS | {"api", "gateway", "json_schema", "schema_hints", "text"},
     "systems.assembly": _BACKENDS
     | {"api", "gateway", "worker", "handlers", "settings", "doctor", "maintenance", "log", "net"}
     | {
@@ -117,7 +117,16 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
 
 _ASSEMBLY: Final = frozenset(
     {"app_queues", "bot", "commands", "demo", "doctor", "feature", "key_files", "look"}
-    | {"schema_documents", "server", "storage", "system", "upload_gateway", "video", "worker"}
+    | {
+        "schema_documents",
+        "server",
+        "shard_overview",
+        "storage",
+        "system",
+        "upload_gateway",
+        "video",
+        "worker",
+    }
 )
 """The modules of systems that belong to the layer of the assembly."""
 _LAYERS: Final = ("systems", "systems.http", "systems.assembly")

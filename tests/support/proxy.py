@@ -42,6 +42,8 @@ class Hold:
         self._match = match
         self._gate = asyncio.Event()
         self.command: Command | None = None
+        self.answered = False
+        """The server has sent something to the connection since the command was forwarded."""
 
     @property
     def reached(self) -> bool:
@@ -60,6 +62,10 @@ class Hold:
         assert self.command
         return self.command
 
+    async def until_answered(self) -> None:
+        """Wait, after the release, until the server has run the command."""
+        await wait_until(lambda: self.answered, f"the server to answer {self._match}")
+
     def release(self) -> None:
         """Forward the command to the server."""
         self._proxy.call(self._release)
@@ -70,11 +76,13 @@ class Hold:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    async def passes(self, command: Command) -> None:
-        """Wait here if this command is the one to hold; called by the proxy."""
-        if not self._gate.is_set() and matches(self._match, command):
-            self.command = self.command or command
-            await self._gate.wait()
+    async def passes(self, command: Command) -> bool:
+        """Wait here if this command is the one to hold, and say so; called by the proxy."""
+        if self._gate.is_set() or not matches(self._match, command):
+            return False
+        self.command = self.command or command
+        await self._gate.wait()
+        return True
 
     async def _release(self) -> None:
         self._gate.set()
@@ -316,7 +324,8 @@ class Proxy:
         """Decide how to handle a command; called by a link."""
         self.commands.append(command)
         for hold in list(self._holds):
-            await hold.passes(command)
+            if await hold.passes(command):
+                link.released = hold
         if self._cut_at and matches(self._cut_at[0], command):
             size, self._cut_at = self._cut_at[1], None
             await link.forward(command.raw[:size])
@@ -337,6 +346,8 @@ class Proxy:
     async def to_client(self, data: bytes, link: _Link) -> None:
         """Decide how to handle a reply; called by a link."""
         self.received += data
+        if link.released:
+            link.released.answered, link.released = True, None
         if link.cut_at_next_reply:
             link.cut()
         elif not self._silent:
@@ -358,6 +369,7 @@ class _Link:
         self._server_reads, self._server_writes = server
         self._half_closed = False
         self.cut_at_next_reply = False
+        self.released: Hold | None = None
 
     async def run(self) -> None:
         pumps = [
@@ -370,8 +382,10 @@ class _Link:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            self._client_writes.close()
-            self._server_writes.close()
+            for writer in (self._client_writes, self._server_writes):
+                # A TLS transport that is closed twice forgets its socket, which `_reset` needs.
+                if not writer.is_closing():
+                    writer.close()
 
     async def forward(self, data: bytes) -> None:
         self._proxy.sent += data

@@ -96,6 +96,12 @@ class Trio:
         primary = self.primary
         return [server for server in self.servers if server is not primary]
 
+    @property
+    def failovers(self) -> int:
+        """How many there were, also those that nobody caused: on a busy machine the sentinels may
+        take a primary that is late for a dead one."""
+        return max(int(self._knows(port)["config-epoch"]) for port in self.ports)
+
     def start(self) -> Self:
         """Start everything; returns when the sentinels know each other and the replicas."""
         first, *others = self.servers

@@ -9,7 +9,7 @@ import pytest
 from jobwire import App, Context, Retry
 from jobwire.job.retry import fixed
 from jobwire.testing import run, run_sync
-from tests.contracts import durable_handlers
+from tests.contracts import durable_handlers, waiting_handlers
 from tests.contracts.durable_handlers import KINDS, calls
 from tests.support import clause
 
@@ -48,3 +48,16 @@ def test_d20_calls_count_failed_ones_too() -> None:
     assert ran.calls == {"first": 1, "later": 1}
     ran = run_sync(app, "failing", max_attempts=3)
     assert (ran.result, ran.calls) == (3, {"first": 1, "later": 2})
+
+
+@clause("D-20")
+def test_d20_waits_are_over_at_once() -> None:
+    ran = run_sync(waiting_handlers.app, "async", {"path": "/dev/null", "sleep_s": 3600})
+    assert (ran.result, ran.waits) == (["one", "two"], ["sleep"])
+    work = {"path": "/dev/null", "signal": "go", "children": ["a", "bad"]}
+    ran = run_sync(waiting_handlers.app, "thread", work, signals={"go": {"by": "ann"}})
+    assert ran.error is not None
+    assert ran.error.code == "child_failed"
+    assert (ran.waits, ran.calls["render"], ran.calls["one"]) == (["signal go", "children"], 2, 1)
+    ran = run_sync(waiting_handlers.app, "process", {"path": "/dev/null", "signal": "go"})
+    assert ran.result == ["one", "timeout", "two"]

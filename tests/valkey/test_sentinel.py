@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -41,6 +42,13 @@ async def port_of(connection: Connection) -> int:
     return int(str(reply["port"]))
 
 
+def _accepts_writes(primary: LocalValkey) -> bool:
+    with plain_client(primary) as plain:
+        found = cast("dict[str, object]", plain.info("replication"))
+    return found.get("min_slaves_good_slaves") != 0
+
+
+@clause("T-10")
 @pytest.mark.parametrize("fault", ["killed", "paused"])
 async def test_g13_every_socket_follows_the_primary(trio: Trio, fresh: Fresh, fault: str) -> None:
     """A hanging primary never closes its sockets: the sentinels' announcement does."""
@@ -80,6 +88,7 @@ async def test_g13_every_socket_follows_the_primary(trio: Trio, fresh: Fresh, fa
             await asyncio.gather(in_flight, return_exceptions=True)
         assert await port_of(connection) == primary.port
         assert await hearing is None, "messages may have been missed"
+        await wait_until(lambda: _accepts_writes(primary), "a replica of the new primary")
         with plain_client(primary) as plain:
             plain.publish(channel, "after")
             plain.set(tracked.key, "after")
@@ -159,6 +168,21 @@ async def test_g13_wrong_sentinels_are_named(trio: Trio) -> None:
     sentinel = await error(f"valkey://:of-the-sentinels@127.0.0.1:{trio.ports[0]}")
     assert isinstance(sentinel, Unsupported)
     assert "use valkey+sentinel://" in str(sentinel)
+
+
+async def test_g13_a_thread_dials_again_when_its_server_has_no_replica(
+    own_valkey: LocalValkey, fresh: Fresh
+) -> None:
+    """A primary that was paused and replaced refuses writes for seconds before it is a replica:
+    leases must not be renewed there meanwhile."""
+    thread = BlockingSocket(Config.from_url(own_valkey.url), "tests-thread", timeout_s=3)
+    first = await asyncio.to_thread(thread.call, "CLIENT", "ID")
+    with plain_client(own_valkey) as plain:
+        plain.config_set("min-replicas-to-write", 1)
+        with pytest.raises(ServerError, match="NOREPLICAS"):
+            await asyncio.to_thread(thread.call, "SET", fresh("key"), "x")
+    assert await asyncio.to_thread(thread.call, "CLIENT", "ID") != first
+    thread.close()
 
 
 async def test_g13_a_thread_dials_again_when_its_server_is_a_replica(

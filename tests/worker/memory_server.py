@@ -37,10 +37,12 @@ from jobwire.job.messages import (
     RenewAnswer,
     Report,
     ReportAnswer,
+    Restarted,
     RetryLater,
     SettleAnswer,
     SubmitAnswer,
     Submitted,
+    Suspended,
     Token,
     WaitsForChildren,
 )
@@ -265,7 +267,7 @@ class MemoryServer:
                 record.state = State.WAITING
                 self.limited_until_s = time.monotonic() + for_s
                 self.line.insert(0, record.id)
-            case WaitsForChildren():
+            case WaitsForChildren() | Suspended() | Restarted():
                 record.state = State.WAITING
                 self.line.append(record.id)
         self.ring()

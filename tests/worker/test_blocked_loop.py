@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 
-from jobwire.job.messages import Done, JobId
+from jobwire.job.errors import BackendUnavailable
+from jobwire.job.messages import Done, JobId, LeasedJob, RenewAnswer
 from jobwire.job.states import State
 from jobwire.worker import App, Context
 from tests.support import clause, wait_until
 from tests.worker.conftest import StartWorker
-from tests.worker.memory import MemoryEngine, MemoryServer
+from tests.worker.memory import MemoryEngine, MemoryLeaseRenewer, MemoryServer
 from tests.worker.process_handlers import add, waits_for_its_turn
 
 DEADLINE_S = 20.0
@@ -96,6 +98,64 @@ async def test_j33_a_start_whose_lease_has_expired_is_not_run(
         )
     )
     assert jobs[1] not in begun
+
+
+class NoRenewer(MemoryLeaseRenewer):
+    """The server does not answer the renewal thread."""
+
+    def renew(self, batch: Sequence[LeasedJob]) -> Sequence[RenewAnswer]:
+        raise BackendUnavailable("no answer")
+
+
+class LateEngine(MemoryEngine):
+    """The loop is blocked for a lease before it gets the first answer to a take, and the first
+    answer to a renewal takes as long."""
+
+    def __init__(self, server: MemoryServer) -> None:
+        super().__init__(server)
+        self.late = {"take", "renew"}
+        self._late_s = 1.1 * server.lease_s
+
+    def lease_renewer(self) -> MemoryLeaseRenewer:
+        return NoRenewer(self.server, self.kept)
+
+    async def take(self, limit: int) -> list[LeasedJob]:
+        taken = await super().take(limit)
+        if taken and "take" in self.late:
+            self.late.discard("take")
+            time.sleep(self._late_s)  # noqa: ASYNC251 - blocking is the test
+        return taken
+
+    async def renew(self, batch: Sequence[LeasedJob]) -> list[RenewAnswer]:
+        answers = await super().renew(batch)
+        await asyncio.sleep(self._late_s if "renew" in self.late else 0.01)
+        self.late.discard("renew")
+        return answers
+
+
+@clause("J-33", "R-5")
+@pytest.mark.parametrize("kind", ["coroutine", "thread"])
+async def test_j33_a_start_that_is_late_twice_is_run_once(work: StartWorker, kind: str) -> None:
+    """A start whose lease has run out again when the answer to its renewal comes, as in a failover:
+    two tasks began it."""
+    server = MemoryServer(lease_s=0.5)
+    app = App()
+    begun: list[str] = []
+
+    @app.handler("coroutine")
+    async def coroutine(ctx: Context) -> None:
+        begun.append(ctx.job.id)
+
+    @app.handler("thread")
+    def thread(ctx: Context) -> None:
+        begun.append(ctx.job.id)
+
+    jobs = [server.add(kind) for _ in range(3)]
+    engine = LateEngine(server)
+    await work(app, engine, slots=len(jobs))  # none is free to take an expired one
+    await wait_until(lambda: all(server.jobs[each].state is State.DONE for each in jobs))
+    assert not engine.late
+    assert sorted(begun) == sorted(jobs)
 
 
 @clause("J-56")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
 from jobwire.job.messages import Canceled, Done, JobId
 from jobwire.worker import App, Context
-from jobwire.worker.slots import Slots
+from jobwire.worker.slots import Share, Slots
 from tests.support import clause, wait_until
 from tests.worker.conftest import StartWorker
 from tests.worker.memory import MemoryEngine, MemoryServer, Record
@@ -120,6 +121,77 @@ async def test_two_queues_share_the_slots_evenly_while_both_have_work(work: Star
     await wait_until(lambda: all(len(server.settles) == 40 for server in servers.values()))
 
 
+@clause("G-6")
+async def test_g06_shards_take_turns_with_all_free_slots(work: StartWorker) -> None:
+    """With an equal part each, eight shards would take two jobs of sixteen slots at a time."""
+    app, meter = App(), Meter()
+
+    @app.handler("task")
+    async def task(ctx: Context) -> None:
+        await meter.run("all")
+
+    servers = [MemoryServer() for _ in range(8)]
+    engines = [MemoryEngine(server, f"shard-{n}") for n, server in enumerate(servers)]
+    for engine in engines:
+        engine.traits = replace(engine.traits, takes_turns=True)
+    for server in servers:
+        for _ in range(64):
+            server.add("task")
+    await work(app, *engines, slots=16)
+    await wait_until(lambda: meter.now["all"] == 16)
+    meter.gate.set()
+    await wait_until(lambda: all(len(server.settles) == 64 for server in servers))
+    assert meter.most["all"] == 16
+    settles = sum(server.calls["settle"] for server in servers)
+    assert settles < 8 * 64 / 6, f"{settles} calls settle 512 jobs"
+
+
+async def test_g06_a_shard_that_does_not_answer_keeps_no_slot_from_the_others() -> None:
+    slots, nudged = Slots(4), list[str]()
+
+    def share(name: str, *, can_take: bool) -> Share:
+        return slots.share(lambda: can_take and not nudged.append(name), "jobs")
+
+    silent, first, second = (
+        share(name, can_take=name != "silent") for name in ("silent", "first", "second")
+    )
+
+    def turn(of: Share) -> int:
+        of.begin_turn()
+        return of.take_turn(9)
+
+    for each in (silent, first, second):
+        each.want(True)
+    assert turn(first) == 4
+    first.release(4)
+    assert nudged == ["second"], "its turn is next"
+    first.release(0)
+    assert nudged == ["second"], "once is enough"
+    assert turn(first) == 0
+    second.want(False)
+    second.begin_turn()
+    second.pass_on()
+    assert (nudged[-1], turn(first)) == ("first", 4)
+
+
+async def test_a_queue_that_has_its_part_passes_free_slots_on() -> None:
+    """Another queue began to want some after it was nudged."""
+    slots, nudged = Slots(4), list[str]()
+    first = slots.share(lambda: not nudged.append("first"))
+    second = slots.share(lambda: not nudged.append("second"))
+    assert second.try_acquire(4) == 4
+    first.want(True)
+    second.release(2)
+    first.begin_turn()
+    assert first.take_turn(9) == 2
+    second.release(2)
+    second.want(True)
+    nudged.clear()
+    first.begin_turn()
+    assert first.take_turn(9) == 0, "it has its half"
+    assert nudged == ["second"]
+
+
 async def test_more_queues_than_slots_are_served(work: StartWorker) -> None:
     """An idle queue holds no slot, so one slot is enough for any number of them."""
     app, ran = App(), list[str]()
@@ -160,7 +232,7 @@ async def test_an_idle_queue_gets_the_next_free_slot(work: StartWorker) -> None:
 
 async def test_a_cancelled_acquire_loses_no_slot() -> None:
     slots = Slots(1)
-    share = slots.share(lambda: None)
+    share = slots.share(lambda: False)
     await share.acquire()
     waiting = asyncio.create_task(share.acquire())
     await asyncio.sleep(0)
@@ -173,7 +245,7 @@ async def test_a_cancelled_acquire_loses_no_slot() -> None:
 
 async def test_a_forced_slot_is_repaid_first() -> None:
     slots = Slots(2)
-    share = slots.share(lambda: None)
+    share = slots.share(lambda: False)
     assert share.try_acquire(5) == 2
     share.force_acquire()
     assert (slots.free, share.held) == (-1, 3)
@@ -185,7 +257,7 @@ async def test_a_forced_slot_is_repaid_first() -> None:
 
 async def test_an_offered_slot_stays_free_for_other_queues() -> None:
     slots = Slots(2)
-    quiet, busy = slots.share(lambda: None), slots.share(lambda: None)
+    quiet, busy = slots.share(lambda: False), slots.share(lambda: False)
     assert (quiet.offer(2), busy.offer(2)) == (2, 0), "no slot is offered twice"
     assert busy.try_acquire(5) == 2
     started = list[bool]()
@@ -197,7 +269,7 @@ async def test_an_offered_slot_stays_free_for_other_queues() -> None:
 
 async def test_a_waiting_job_that_has_ended_passes_its_slot_on() -> None:
     slots = Slots(1)
-    share = slots.share(lambda: None)
+    share = slots.share(lambda: False)
     assert share.try_acquire(1) == 1
     share.when_free(lambda: False)
     taken = list[bool]()
@@ -239,7 +311,7 @@ async def test_b21_a_running_worker_gets_more_and_fewer_slots(
 
 async def test_fewer_slots_hold_for_the_jobs_after_the_running_ones() -> None:
     slots = Slots(4)
-    one, other = slots.share(lambda: None), slots.share(lambda: None)
+    one, other = slots.share(lambda: False), slots.share(lambda: False)
     assert (one.try_acquire(3), other.try_acquire(1)) == (3, 1)
     slots.resize(2)
     one.release(2)

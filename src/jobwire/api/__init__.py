@@ -6,7 +6,7 @@
     overview     all systems: rows, failures, search
     fleet        workers, tasks, the load
     wire         the keys of a job on its server, in the form that all systems have
-    jobs         the operations of jobs; job_queues: of their queues
+    jobs         the operations of jobs; bulk: of many at once; job_queues: of their queues
     openai       for clients of OpenAI's API
     queues       the operations of BullMQ's queues; queue_jobs, flows and schedulers: of what is in
                  them

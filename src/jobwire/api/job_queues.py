@@ -28,10 +28,13 @@ class JobQueueInfo(Struct, frozen=True, kw_only=True):
     ]
 
 
-class JobQueues(Struct, frozen=True):
+class JobQueues(Struct, frozen=True, omit_defaults=True):
     """All queues, the default one first."""
 
     queues: list[JobQueueInfo]
+    incomplete: Annotated[
+        list[int], Meta(description="shards that did not answer; absent if all did")
+    ] = []
 
 
 class PauseAnswer(Struct, frozen=True):

@@ -21,6 +21,7 @@ MAX_PAYLOAD_BYTES: Final = 204_800
 MAX_JOB_BODY: Final = MAX_PAYLOAD_BYTES + 4096
 """The largest payload, and the other members."""
 MAX_BATCH_BODY: Final = 8 << 20
+MAX_SIGNAL_BYTES: Final = 65_536
 MAX_PAGE: Final = 200
 _EVENT_ID: Final = r"^([0-9]{1,19}(-[0-9]{1,19})?)?$"
 """Empty, as a browser sends it before the first event: from the beginning."""
@@ -37,8 +38,14 @@ ErrorValue = Annotated[Any, Meta(extra_json_schema={"type": ["object", "string",
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────
 
 
-# In JSON 5.0 is a whole number as well.
-_Whole = Annotated[float, Meta(multiple_of=1, extra_json_schema={"type": "integer"})]
+Whole = Annotated[float, Meta(multiple_of=1, extra_json_schema={"type": "integer"})]
+"""In JSON 5.0 is a whole number as well."""
+
+
+_NAME: Final = (
+    "1 to 100 letters, digits, `_`, `.` and `-`, of which the first is a letter or a digit"
+)
+_KEY: Final = "1 to 255 printable ASCII characters"
 
 
 class SubmitRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,17 +53,19 @@ class SubmitRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     task: Annotated[str, Meta(min_length=1, max_length=200)]
     payload: Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
-    ttl_s: Annotated[_Whole, Meta(ge=1, le=MAX_TTL_S)] | None = None
+    ttl_s: Annotated[Whole, Meta(ge=1, le=MAX_TTL_S)] | None = None
     delay_s: Annotated[float, Meta(ge=0, le=MAX_TTL_S)] | None = None
-    max_attempts: Annotated[_Whole, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    max_attempts: Annotated[Whole, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
     timeout_s: Annotated[float, Meta(gt=0, le=MAX_TTL_S)] | None = None
-    queue: Annotated[str, Meta(pattern=rf"^{QUEUE_NAME}$(?!\n)")] | None = None
+    queue: Annotated[str, Meta(pattern=rf"^{QUEUE_NAME}$(?!\n)", description=_NAME)] | None = None
 
 
 class BatchItem(SubmitRequest, frozen=True, forbid_unknown_fields=True):
     """An item of a batch; it may have its own idempotency key."""
 
-    idempotency_key: Annotated[str, Meta(pattern=r"^[\x20-\x7e]{1,255}$(?!\n)")] | None = None
+    idempotency_key: (
+        Annotated[str, Meta(pattern=r"^[\x20-\x7e]{1,255}$(?!\n)", description=_KEY)] | None
+    ) = None
 
 
 _Item = Annotated[
@@ -117,6 +126,18 @@ class JobFilter(Struct, frozen=True):
     ] = None
 
 
+class RetryOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """How to retry a job."""
+
+    keep_steps: Annotated[
+        bool,
+        Meta(
+            description="the new job has the recorded steps, ended sleeps, signals and done "
+            "children of the old one, and goes on after them"
+        ),
+    ] = False
+
+
 class EventFilter(Struct, frozen=True):
     """The query of a job's event stream."""
 
@@ -152,6 +173,17 @@ class Failure(Struct, frozen=True):
     """The partial result, if the handler reported one."""
 
 
+class WaitsFor(Struct, frozen=True, kw_only=True):
+    """What a suspended job waits for."""
+
+    kind: Annotated[
+        str,
+        Meta(extra_json_schema={"enum": ["sleep", "signal", "children"]}),
+    ] = msgspec.field(name="for")
+    name: str
+    until: Annotated[int, Meta(description="when it goes on in any case")]
+
+
 class JobLine(Struct, frozen=True, kw_only=True):
     """A job in a list: without members that may be large. Times are milliseconds since 1970."""
 
@@ -169,6 +201,9 @@ class JobLine(Struct, frozen=True, kw_only=True):
     due_ts: Annotated[int | None, Meta(description="when a delayed or suspended job is due")] = None
     retry_of: str | None = None
     queue: str = DEFAULT_QUEUE
+    waits_for: Annotated[
+        WaitsFor | UnsetType | None, Meta(description="only where the job is suspended")
+    ] = UNSET
 
     @property
     def ended(self) -> bool:
@@ -202,6 +237,47 @@ class StepAnswer(StepInfo, frozen=True, kw_only=True):
     result: Anything = None
 
 
+class ParentInfo(Struct, frozen=True, kw_only=True):
+    """The job that submitted this one with `ctx.submit`."""
+
+    job_id: str
+    name: Annotated[str, Meta(description="of this job, in the record of its parent")]
+
+
+class ChildInfo(Struct, frozen=True, kw_only=True):
+    """A child of a job."""
+
+    job_id: str
+    name: str
+    task: str
+    status: Annotated[str | None, Meta(description="how it ended; null: it has not")]
+
+
+class ChildrenInfo(Struct, frozen=True, kw_only=True):
+    """The children of a job."""
+
+    total: int
+    open: int
+    done: int
+    error: int
+    canceled: int
+    first: Annotated[list[ChildInfo], Meta(description="at most 100, by name")]
+
+
+class SignalAnswer(Struct, frozen=True):
+    """The result of a signal."""
+
+    job_id: str
+    name: str
+    outcome: Annotated[
+        str,
+        Meta(
+            description="`recorded`: now. `same`: it has this value since an earlier request.",
+            extra_json_schema={"enum": ["recorded", "same"]},
+        ),
+    ]
+
+
 class Job(JobLine, frozen=True, kw_only=True):
     """The current state of a job. Times are milliseconds since 1970, by Valkey's clock. Without
     the scope `read`, `payload`, `result`, `error` and `progress` are omitted. `exception_type`,
@@ -216,12 +292,24 @@ class Job(JobLine, frozen=True, kw_only=True):
     steps: Annotated[
         list[StepInfo] | None, Meta(description="recorded steps by their end; left out: none")
     ] = None
+    durability: Annotated[
+        Annotated[str, Meta(extra_json_schema={"enum": ["memory", "disk"]})] | None,
+        Meta(description="in the answer to a submission: what the job survives"),
+    ] = None
+    on_failure: Annotated[
+        str | None, Meta(description="the job that followed this failed one; left out: none")
+    ] = None
+    failure_of: Annotated[
+        str | None, Meta(description="the failed job that this one follows; left out: none")
+    ] = None
+    parent: Annotated[ParentInfo | None, Meta(description="left out: none")] = None
+    children: Annotated[ChildrenInfo | None, Meta(description="left out: none")] = None
     exception_type: str | None = None
     exception_message: str | None = None
     traceback: str | None = None
 
 
-class JobPage(Struct, frozen=True):
+class JobPage(Struct, frozen=True, omit_defaults=True):
     """A page of jobs, newest first."""
 
     jobs: list[JobLine]
@@ -232,6 +320,9 @@ class JobPage(Struct, frozen=True):
     cursor: Annotated[
         str | None, Meta(description="where the next page begins; null on the last page")
     ]
+    incomplete: Annotated[
+        list[int], Meta(description="shards that did not answer; absent if all did")
+    ] = []
 
 
 class CancelAnswer(Struct, frozen=True):
@@ -257,6 +348,7 @@ class BatchResult(Struct, frozen=True, omit_defaults=True):
     status: Annotated[int, Meta(description="the status that `POST /v1/jobs` would return")]
     job_id: str | None = None
     replayed: bool = False
+    durability: str | None = None
     problem: _ProblemDocument = None
 
 
@@ -312,7 +404,21 @@ UNKNOWN_QUEUE: Final = ProblemKind(
     "unknown_queue", 422, "the job cannot be put into this queue; GET /v1/jobs/queues lists them"
 )
 QUEUE_FULL: Final = ProblemKind("queue_full", 429, "too many jobs are waiting; retry later")
+NOT_DURABLE: Final = ProblemKind(
+    "not_durable", 503, "the server does not meet the level of `jobs.durability`"
+)
 ALREADY_FINISHED: Final = ProblemKind("already_finished", 409, "the job has already ended")
+ALREADY_SIGNALED: Final = ProblemKind(
+    "already_signaled", 409, "the signal has another value, or its wait is over"
+)
+BAD_SIGNAL: Final = ProblemKind(
+    "bad_signal",
+    422,
+    "a signal has a name of 1 to 100 of A-Z a-z 0-9 _ . - and a strict JSON value",
+)
+TOO_MANY_SIGNALS: Final = ProblemKind(
+    "too_many_signals", 409, "the job has 100 signals, or too many bytes of them"
+)
 NOT_RETRYABLE: Final = ProblemKind(
     "not_retryable", 409, "only a failed or canceled job can be retried"
 )
@@ -376,6 +482,7 @@ _SUBMITTING: Final = (
     INVALID_PAYLOAD,
     IDEMPOTENCY_MISMATCH,
     QUEUE_FULL,
+    NOT_DURABLE,
     UNAVAILABLE,
 )
 
@@ -391,7 +498,7 @@ SUBMIT: Final = Operation(
     max_body=MAX_JOB_BODY,
     too_deep=INVALID_PAYLOAD,
     answer=Job,
-    example=_NEW,
+    example={**_NEW, "durability": "memory"},
     status=202,
     also=_ALSO,
     problems=(*_SUBMITTING, PAYLOAD_TOO_LARGE),
@@ -406,8 +513,8 @@ BATCH: Final = Operation(
     body_example={"jobs": [{**_REQUEST, "idempotency_key": "order-4711"}]},
     max_body=MAX_BATCH_BODY,
     answer=BatchAnswer,
-    example={"results": [{"status": 202, "job_id": _ID}]},
-    problems=(UNAVAILABLE,),
+    example={"results": [{"status": 202, "job_id": _ID, "durability": "memory"}]},
+    problems=(NOT_DURABLE, UNAVAILABLE),
     hides=True,
 )
 GET: Final = Operation(
@@ -483,6 +590,31 @@ CANCEL: Final = Operation(
     problems=(JOB_NOT_FOUND, ALREADY_FINISHED, CONTRACT_VIOLATED, UNAVAILABLE),
 )
 DELETE: Final = replace(CANCEL, method="DELETE", path=JOBS + "/{id}")
+SIGNAL: Final = Operation(
+    "POST",
+    JOBS + "/{id}/signals/{name}",
+    "signal",
+    "Send a signal to a job",
+    tag="jobs",
+    description="The body is the signal's value, any JSON; without a body it is null. A signal has "
+    "one value. One that comes before the job waits for it is kept.",
+    parameter_types={"name": Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]},
+    takes=Anything,
+    body_example={"by": "ann"},
+    max_body=MAX_SIGNAL_BYTES,
+    answer=SignalAnswer,
+    example={"job_id": _ID, "name": "approval", "outcome": "recorded"},
+    status=202,
+    also={200: "The signal has this value since an earlier request"},
+    problems=(
+        JOB_NOT_FOUND,
+        ALREADY_FINISHED,
+        ALREADY_SIGNALED,
+        TOO_MANY_SIGNALS,
+        BAD_SIGNAL,
+        UNAVAILABLE,
+    ),
+)
 RETRY: Final = Operation(
     "POST",
     JOBS + "/{id}/retry",
@@ -490,6 +622,8 @@ RETRY: Final = Operation(
     "Retry a failed or canceled job as a new job",
     tag="jobs",
     headers=(_IDEMPOTENCY_KEY, _PREFER),
+    body=RetryOptions | None,
+    body_example={"keep_steps": True},
     answer=Job,
     example={**_NEW, "retry_of": "5f1c1f7a-7d0e-4c55-9a0f-0b7c1d522f6d"},
     status=202,

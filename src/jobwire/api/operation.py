@@ -19,7 +19,7 @@ import msgspec
 from jobwire.api.problems import INVALID_JSON, ProblemKind
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
-Scope = Literal["public", "submit", "read", "admin"]
+Scope = Literal["public", "submit", "read", "signal", "admin"]
 """What an operation requires: `public` needs no key, `admin` includes the other two."""
 
 A = TypeVar("A")

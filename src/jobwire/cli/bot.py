@@ -76,11 +76,14 @@ def poll(delete_webhook: bool) -> None:
     from jobwire import log
     from jobwire.systems.predictions import commands
 
-    loaded = options.settings()
+    loaded = options.running_settings()
     log.setup("bot", loaded.settings.logging)
-    output.info("polling for updates; stop with Ctrl-C")
+
+    def on_ready() -> None:
+        output.info("polling for updates; stop with Ctrl-C")
+
     try:
-        asyncio.run(commands.poll(loaded, delete_webhook=delete_webhook))
+        asyncio.run(commands.poll(loaded, delete_webhook=delete_webhook, on_ready=on_ready))
     except commands.PollingRefused as error:
         raise CliExit(str(error), Exit.REFUSED) from error
 
@@ -97,7 +100,7 @@ def reconcile() -> None:
     """
     from jobwire.systems.predictions import commands
 
-    loaded = options.settings()
+    loaded = options.running_settings()
     output.facts(asyncio.run(commands.run_pass(loaded)))
 
 
@@ -119,11 +122,11 @@ def tasks(task_id: str | None, limit: int, after: str) -> None:
 
     from jobwire.systems.predictions import commands
 
-    loaded = options.settings()
+    loaded = options.running_settings()
     if task_id is not None:
         view = asyncio.run(commands.show(loaded, task_id))
         if view is None:
-            raise CliExit(f"there is no task {sanitize.line(task_id)}", Exit.NO_SUCH_JOB)
+            raise CliExit(f"there is no task {sanitize.line(task_id)}", Exit.NOT_FOUND)
         output.facts(asdict(view))
         return
     page = asyncio.run(commands.tasks(loaded, limit=limit, after=after))
@@ -156,7 +159,7 @@ def doctor() -> int:
     from jobwire.cli.doctor import all_findings, show_findings
     from jobwire.systems.predictions import commands
 
-    return show_findings(asyncio.run(all_findings(commands.examine(options.settings()))))
+    return show_findings(asyncio.run(all_findings(commands.examine(options.running_settings()))))
 
 
 @command.command("demo")

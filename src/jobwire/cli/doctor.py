@@ -1,6 +1,6 @@
 """`jobwire doctor`: check the installation; each fault with its reason and its fix."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -46,13 +46,10 @@ def show_findings(findings: Iterable["Finding"]) -> Exit:
 
 def _findings(loaded: "Loaded") -> Iterator["Finding"]:
     """Run the checks of the machine, the program, the needed backends and the systems."""
-    import asyncio
-
     from jobwire import endpoints
     from jobwire.doctor import Finding, machine, program
     from jobwire.private_files import Untrusted
-    from jobwire.systems.backends import examined_systems, known_buckets, known_valkey
-    from jobwire.systems.system import Backend, needs
+    from jobwire.systems.backends import examined_systems, known_buckets
 
     settings = loaded.settings
     yield from machine.examine(settings.data_dir)
@@ -64,14 +61,35 @@ def _findings(loaded: "Loaded") -> Iterator["Finding"]:
         yield Finding("data directory", "fault", what, fix="remove it, or correct its owner")
         return
     yield from program.examine(found)
-    if Backend.VALKEY in needs(systems) and (known := known_valkey(loaded)) is not None:
-        from jobwire.doctor import valkey
-
-        yield from asyncio.run(all_findings(valkey.examine(known.config, fix=known.fix)))
+    yield from _valkey(loaded, systems)
     for bucket in known_buckets(loaded, systems):
         yield from _bucket(bucket)
     for system in systems:
         yield from _system(system, loaded)
+
+
+def _valkey(loaded: "Loaded", systems: Sequence["System"]) -> Iterator["Finding"]:
+    import asyncio
+
+    from jobwire.doctor import Finding
+    from jobwire.systems.backends import known_servers, known_valkey, untagged
+    from jobwire.systems.system import Backend
+
+    using = [system for system in systems if Backend.VALKEY in system.needs]
+    if not using or not (servers := known_servers(loaded, using)):
+        return
+    from jobwire.doctor import valkey
+
+    lease_s = loaded.settings.worker.lease.total_seconds()
+    for number, server in enumerate(servers):
+        examining = valkey.examine(server.config, fix=server.fix, lease_s=lease_s)
+        for finding in asyncio.run(all_findings(examining)):
+            if not number or valkey.is_worth_showing(finding):
+                yield valkey.named(finding, server.config.address) if number else finding
+    if (known := known_valkey(loaded)) is not None:
+        for fault in untagged(known.config, loaded.settings, using):
+            name, _, problem = fault.partition(": ")
+            yield Finding(name, "fault", problem, "no command of the system would be accepted")
 
 
 def _system(system: "System", loaded: "Loaded") -> Iterator["Finding"]:

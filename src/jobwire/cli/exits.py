@@ -11,7 +11,7 @@ class Exit(IntEnum):
     JOB_FAILED = 1
     USAGE = 2
     UNREACHABLE = 3
-    NO_SUCH_JOB = 4
+    NOT_FOUND = 4
     REFUSED = 5
     TIMED_OUT = 6
     PORT_TAKEN = 7
@@ -25,7 +25,7 @@ MEANINGS: Final = {
     Exit.JOB_FAILED: "the job failed, or doctor found a fault",
     Exit.USAGE: "the command or a setting is wrong",
     Exit.UNREACHABLE: "Valkey, the bucket or the gateway is not reachable",
-    Exit.NO_SUCH_JOB: "no such job",
+    Exit.NOT_FOUND: "no such job, queue, image or cron entry",
     Exit.REFUSED: "refused: too large, or a duplicate with another body",
     Exit.TIMED_OUT: "timed out waiting",
     Exit.PORT_TAKEN: "another program listens on the port",

@@ -1,5 +1,6 @@
 """Error messages and exit codes of the exceptions that end a command."""
 
+import re
 import traceback
 from typing import Final, cast
 
@@ -34,6 +35,9 @@ _EXTRAS: Final = {
     "sqlalchemy": "images",
     "xllamacpp": "llm",
 }
+
+_UNDECODED: Final = re.compile("[\udc80-\udcff]")
+"""Bytes of the command line that are not UTF-8, as Python has them."""
 
 
 def explain(error: Exception, *, debug: bool) -> int:
@@ -84,6 +88,8 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
         case _ if (place := _users_line(error)) is not None:
             text = " ".join(f"{type(error).__name__}: {error}".split())
             return [f"{place}: {text} (for the traceback: jobwire --debug …)"], Exit.USAGE
+        case UnicodeEncodeError() if _UNDECODED.search(error.object):
+            return [f"the argument {error.object[:100]!a} is not UTF-8"], Exit.USAGE
         case ImportError():  # a library of a version that does not fit; its text names it
             return [str(error)], Exit.USAGE
         case _:

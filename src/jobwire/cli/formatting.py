@@ -1,5 +1,6 @@
 """Jobs as text: states as shape, word and colour; durations and ids in short form. Pure."""
 
+import time
 from typing import Final, NamedTuple
 
 from jobwire.cli import sanitize
@@ -58,6 +59,15 @@ def unread_queue(name: str, waiting: int, oldest_ms: int | None) -> str:
     """What is said of a queue that no worker reads."""
     since = "" if oldest_ms is None else f", since {duration(oldest_ms)}"
     return sanitize.line(f"queue {name}: no worker, {waiting} waiting{since}")
+
+
+def waits_for(job: JobLine) -> str:
+    """What a suspended job waits for; empty for any other job."""
+    wait = job.waits_for
+    if not wait:
+        return ""
+    until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wait.until / 1000))
+    return f"{wait.kind} until {until}" if wait.kind == "sleep" else f"{wait.kind} {wait.name}"
 
 
 def step_time(step: StepInfo) -> str:

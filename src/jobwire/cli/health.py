@@ -26,7 +26,7 @@ _EVERY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - co
 @click.option("--live", is_flag=True, help="Ask only whether it runs, not whether it is ready.")
 @options.as_json
 def command(program: str | None, live: bool) -> None:
-    """Ask a program on this machine whether it is ready; exit status 3 if it is not.
+    """Ask a program on this machine whether it is ready; exit code 3 if it is not.
 
     The port is that of the settings: gateway.port for gateway (also of `jobwire images api`),
     images.port for uploads (`jobwire images gateway`), worker.metrics_port for worker. Without an

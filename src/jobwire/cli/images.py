@@ -80,7 +80,7 @@ def process(
     """Hide faces, remove metadata, turn upright and write WebP. No server is needed.
 
     OUT is a file, or a folder for several photos. A photo that fails is reported and the others
-    are processed; then the exit status is 1.
+    are processed; then the exit code is 1.
 
     \b
     Examples:
@@ -209,7 +209,8 @@ def reject(image_ids: tuple[str, ...]) -> int:
 
 def _image_row(image: "Image") -> tuple[str, ...]:
     size = f"{image.width} × {image.height}" if image.width else ""
-    return image.status, sanitize.line(image.image_id), sanitize.line(image.filename), size
+    state = "in review" if image.held else image.status
+    return state, sanitize.line(image.image_id), sanitize.line(image.filename), size
 
 
 def _image_facts(image: "Image") -> dict[str, object]:

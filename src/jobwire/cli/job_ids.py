@@ -38,7 +38,7 @@ async def resolve(client: AsyncClient, given: str) -> str:
             f"there is no such job, nor one whose id begins with {sanitize.line(given)!r} among "
             f"the newest {scanned}"
         )
-        raise CliExit(line, Exit.NO_SUCH_JOB)
+        raise CliExit(line, Exit.NOT_FOUND)
     if len(found) > 1:
         shown = ", ".join(sanitize.line(job.job_id) for job in found[:_SHOWN])
         line = f"{sanitize.line(given)!r} matches several jobs: {shown}; give more characters"

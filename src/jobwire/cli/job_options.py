@@ -3,6 +3,7 @@
 import time
 from datetime import datetime, timedelta
 
+from jobwire.api.jobs import MAX_TTL_S
 from jobwire.cli.exits import CliExit, Exit
 from jobwire.client.messages import JobOptions
 
@@ -21,15 +22,17 @@ def job_options(
         raise CliExit("--delay and --at exclude each other", Exit.USAGE)
     wanted = JobOptions()
     if delay is not None:
-        wanted["delay_s"] = _seconds("--delay", delay)
+        wanted["delay_s"] = seconds("--delay", delay)
     if at is not None:
         wanted["delay_s"] = max(0.0, _moment(at).timestamp() - time.time())
     if max_attempts is not None:
         wanted["max_attempts"] = max_attempts
     if ttl is not None:
-        wanted["ttl_s"] = round(_seconds("--ttl", ttl))
+        wanted["ttl_s"] = round(seconds("--ttl", ttl))
         if wanted["ttl_s"] < 1:
             raise CliExit(f"--ttl: {ttl!r} must be at least one second", Exit.USAGE)
+        if wanted["ttl_s"] > MAX_TTL_S:
+            raise CliExit(f"--ttl: {ttl!r} is longer than 30 days", Exit.USAGE)
     if key is not None:
         wanted |= JobOptions(idempotency_key=key)
     if queue is not None:
@@ -37,7 +40,8 @@ def job_options(
     return wanted
 
 
-def _seconds(option: str, text: str) -> float:
+def seconds(option: str, text: str) -> float:
+    """The seconds of a duration as a person writes it."""
     from jobwire.settings.values import BadValue, duration
 
     try:

@@ -13,7 +13,7 @@ from jobwire.cli import options, output
     "scopes",
     multiple=True,
     required=True,
-    type=click.Choice(["submit", "read", "admin"]),
+    type=click.Choice(["submit", "read", "signal", "admin"]),
     help="Scope of the key; may be repeated. admin includes the others.",
 )
 @options.as_json

@@ -28,7 +28,7 @@ def command(status: str | None, task: str | None, limit: int, cursor: str | None
       jobwire list --status failed
       jobwire list --json | jq -r .job_id
     """
-    from jobwire.cli.formatting import duration, progress, style_of
+    from jobwire.cli.formatting import duration, progress, style_of, waits_for
 
     state = _WIRE_STATES.get(status or "", status)
     page = with_client(
@@ -43,6 +43,8 @@ def command(status: str | None, task: str | None, limit: int, cursor: str | None
         for line in page.jobs:
             style = style_of(line.status)
             detail = sanitize.line(line.failure.code) if line.status == "error" else progress(line)
+            if waited := waits_for(line):
+                detail = sanitize.line(f"waiting for {waited}")
             age = duration(now_ms - line.created_ts)
             shown = f"{style.shape} {style.word}"
             rows.append((shown, sanitize.line(line.task), sanitize.line(line.job_id), age, detail))

@@ -28,8 +28,10 @@ COMMANDS: Final[Mapping[str, str]] = {
     "list": "List jobs, newest first.",
     "job": "Show everything about a job.",
     "cancel": "Cancel jobs.",
+    "signal": "Send a signal to a job that waits for it.",
     "top": "Show all systems, the workers and the newest jobs, live.",
     "queue": "List, show and change queues and their jobs.",
+    "shards": "Show the shards of jobs, their servers and their load.",
     "look": "Show the BullMQ queues of any server; nothing is written.",
     "valkey": "Send a command to the server of the running program.",
     "retry": "Create new jobs like failed or canceled ones.",
@@ -104,6 +106,8 @@ def _usage_line(error: click.ClickException) -> str:
         return error.format_message()
     message = error.format_message().rstrip(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
+    if message.endswith("?"):  # click suggests what was meant
+        return f"jobwire: {message}"
     return f"jobwire: {message}; see {context.command_path if context else 'jobwire'} --help"
 
 

@@ -21,6 +21,8 @@ _KEY_HINTS: Final = {
     401: "; give a valid one by JOBWIRE_API_KEY, made by: jobwire key NAME",
     403: "; JOBWIRE_API_KEY needs a key with that scope, made by: jobwire key NAME --scope SCOPE",
 }
+_LISTS: Final = {"cron_not_found": "cron list", "queue_not_found": "queue ls"}
+"""The command that lists what there is, by the code of a problem."""
 _COMPLETION_S: Final = 2.0
 FIRST_RETRY_S = 1.0
 RETRY_S = 30.0
@@ -109,7 +111,10 @@ def cli_exit(error: "ClientError") -> CliExit:
         case TimedOut():
             return CliExit(message, Exit.TIMED_OUT)
         case NoSuchJob() | NoSuchImage():
-            return CliExit(message, Exit.NO_SUCH_JOB)
+            return CliExit(message, Exit.NOT_FOUND)
+        case ApiError(code=code) if code in _LISTS:
+            what = message.partition(";")[0]  # behind it: the route with the list
+            return CliExit(f"{what}; see jobwire {_LISTS[code]} ({code})", Exit.NOT_FOUND)
         case QueueFull() | RateLimited():
             later = f"; try again in {error.retry_after_s:g} s" if error.retry_after_s else ""
             return CliExit(f"{message}{later}", Exit.FULL)

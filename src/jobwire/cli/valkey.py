@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
@@ -11,6 +12,9 @@ from jobwire.cli.exits import CliExit, Exit
 
 if TYPE_CHECKING:
     from jobwire.valkey import Config, Reply
+
+
+_ANY_TAG: Final = "jobwire"
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -63,9 +67,22 @@ def command(words: Sequence[str]) -> None:
 
 async def _ask(config: "Config", words: Sequence[str]) -> "Reply":
     from jobwire.valkey import Connection
+    from jobwire.valkey.cluster import redirected_to
+    from jobwire.valkey.dialer import find_server
+    from jobwire.valkey.errors import Moved
 
-    async with Connection.open(config, name="jobwire-cli") as connection:
-        return await connection.call(*words)
+    if config.nodes and not config.tag:
+        # Any node, and by its answer the one that has the key.
+        at = await find_server(replace(config, tag=_ANY_TAG))
+    else:
+        at = config
+    try:
+        async with Connection.open(at, name="jobwire-cli") as connection:
+            return await connection.call(*words)
+    except Moved as moved:
+        node = config.of_node(redirected_to(moved))
+        async with Connection.open(node, name="jobwire-cli") as connection:
+            return await connection.call(*words)
 
 
 def _lines(reply: object) -> Iterator[str]:

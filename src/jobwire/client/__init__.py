@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Final
 
 from jobwire.client.errors import (
     AlreadyFinished,
+    AlreadySignaled,
     ApiError,
     BadAnswer,
     ClientError,
@@ -57,6 +58,7 @@ from jobwire.client.errors import (
 from jobwire.client.image_calls import ImageFailed
 from jobwire.client.messages import (
     AddedToQueue,
+    BulkAnswer,
     Event,
     FlowIds,
     FlowInfo,
@@ -81,6 +83,7 @@ from jobwire.client.messages import (
     SchedulerInfo,
     SchedulerPage,
     SchedulerSet,
+    SignalAnswer,
     StepAnswer,
     StepInfo,
 )
@@ -96,11 +99,13 @@ if TYPE_CHECKING:
 __all__ = [
     "AddedToQueue",
     "AlreadyFinished",
+    "AlreadySignaled",
     "ApiError",
     "AsyncClient",
     "AsyncImages",
     "AsyncQueue",
     "BadAnswer",
+    "BulkAnswer",
     "Client",
     "ClientError",
     "Event",
@@ -140,6 +145,7 @@ __all__ = [
     "SchedulerInfo",
     "SchedulerPage",
     "SchedulerSet",
+    "SignalAnswer",
     "StepAnswer",
     "StepInfo",
     "TimedOut",

@@ -230,9 +230,11 @@ def cancel(budget: RetryBudget, job_id: str) -> Plan[api.CancelAnswer]:
         raise
 
 
-def retry(budget: RetryBudget, job_id: str) -> Plan[Job]:
+def retry(budget: RetryBudget, job_id: str, keep_steps: bool) -> Plan[Job]:
     """Create a new job like one that failed or was canceled."""
-    return read((yield from send(budget, request_of(api.RETRY, job_id, key=new_key()))).body, Job)
+    body = msgspec.json.encode(api.RetryOptions(keep_steps=True)) if keep_steps else None
+    request = request_of(api.RETRY, job_id, body=body, key=new_key())
+    return read((yield from send(budget, request)).body, Job)
 
 
 def run_cron(budget: RetryBudget, name: str) -> Plan[Job]:

@@ -14,6 +14,7 @@
        │  ├─ NoSuchJob         unknown, or expired
        │  └─ NoSuchImage       unknown, or deleted
        ├─ AlreadyFinished      409        IdempotencyMismatch     409
+       ├─ AlreadySignaled      409
        ├─ QueueFull            429: too many waiting jobs; try after `retry_after_s`
        ├─ RateLimited          429: too many requests with this key
        └─ Unavailable          5xx: the gateway or its backend cannot respond now
@@ -138,6 +139,10 @@ class AlreadyFinished(ApiError):
     """The job has ended already."""
 
 
+class AlreadySignaled(ApiError):
+    """The signal has another value, or its wait is over."""
+
+
 class IdempotencyMismatch(ApiError):
     """The idempotency key belongs to a job with another request body."""
 
@@ -162,6 +167,7 @@ class Unavailable(ApiError):
 
 _BY_CODE: Final[Mapping[str, type[ApiError]]] = {
     jobs.ALREADY_FINISHED.code: AlreadyFinished,
+    jobs.ALREADY_SIGNALED.code: AlreadySignaled,
     jobs.IDEMPOTENCY_MISMATCH.code: IdempotencyMismatch,
     jobs.JOB_NOT_FOUND.code: NoSuchJob,
     jobs.QUEUE_FULL.code: QueueFull,

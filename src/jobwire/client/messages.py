@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from msgspec import Struct
 
+from jobwire.api.bulk import BulkAnswer
 from jobwire.api.flows import FlowIds, FlowInfo, FlowJobInfo
 from jobwire.api.images import Image, ImagePage, StatusEvent
 from jobwire.api.job_queues import JobQueueInfo, PauseAnswer, PurgeAnswer
@@ -18,6 +19,7 @@ from jobwire.api.jobs import (
     Job,
     JobLine,
     JobPage,
+    SignalAnswer,
     StepAnswer,
     StepInfo,
 )
@@ -33,6 +35,7 @@ else:
 
 __all__ = [
     "AddedToQueue",
+    "BulkAnswer",
     "CancelAnswer",
     "Event",
     "Failure",
@@ -60,6 +63,7 @@ __all__ = [
     "SchedulerInfo",
     "SchedulerPage",
     "SchedulerSet",
+    "SignalAnswer",
     "StepAnswer",
     "StepInfo",
 ]

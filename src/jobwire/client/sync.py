@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 import httpx
 
-from jobwire.api import fleet, job_queues, jobs, overview, predictions, queues
+from jobwire.api import bulk, fleet, job_queues, jobs, overview, predictions, queues
 from jobwire.api.fleet import CronInfo, CronPause, Stats, TaskInfo, WorkerInfo
 from jobwire.api.operation import Operation
 from jobwire.api.overview import FailureInfo, Overview, Search
@@ -18,6 +18,7 @@ from jobwire.client.calls import ApiRequest, Plan, Reply
 from jobwire.client.errors import ApiError, Unreachable, from_response
 from jobwire.client.event_cursor import EventCursor, JobEventCursor
 from jobwire.client.messages import (
+    BulkAnswer,
     CancelAnswer,
     Event,
     Job,
@@ -30,6 +31,7 @@ from jobwire.client.messages import (
     PredictionPage,
     PurgeAnswer,
     QueueSummary,
+    SignalAnswer,
     StepAnswer,
 )
 from jobwire.client.retry_budget import RetryBudget
@@ -136,9 +138,27 @@ class Client:
         """Create many jobs in few round trips; returns for each its id or its error."""
         return self.execute(calls.batch, jobs)
 
-    def retry(self, job_id: str) -> Job:
+    def retry(self, job_id: str, *, keep_steps: bool = False) -> Job:
         """Create a new job like one that failed or was canceled."""
-        return self.execute(calls.retry, job_id)
+        return self.execute(calls.retry, job_id, keep_steps)
+
+    def retry_many(
+        self,
+        task: str,
+        *,
+        code: str | None = None,
+        since_ms: int | None = None,
+        dry_run: bool = False,
+        limit: int = bulk.MAX_BULK,
+        cursor: str | None = None,
+    ) -> BulkAnswer:
+        """Retry the failed jobs of a task, or those with an error code, that failed at `since_ms`
+        or later; each one once. At most 1,000 at a time: with the answer's `cursor` the next call
+        goes on."""
+        which = bulk.BulkRetry(
+            task, code=code, since=since_ms, dry_run=dry_run, limit=limit, cursor=cursor
+        )
+        return self.call(bulk.RETRY_MANY, body=which)
 
     # ── follow jobs ──────────────────────────────────────────────────────────────────────────────
 
@@ -149,6 +169,11 @@ class Client:
     def step(self, job_id: str, name: str) -> StepAnswer:
         """Return a recorded step of the job with its result; raises NotFound."""
         return self.call(jobs.STEP, job_id, name)
+
+    def signal(self, job_id: str, name: str, value: object = None) -> SignalAnswer:
+        """Send a signal to a job that waits for it, or will; a signal has one value. Raises
+        AlreadySignaled if it has another one, AlreadyFinished if the job has ended."""
+        return self.call(jobs.SIGNAL, job_id, name, body=value)
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
         """Wait until the job has ended in any way; raises TimedOut."""
@@ -248,6 +273,29 @@ class Client:
     def cancel(self, job_id: str) -> CancelAnswer:
         """Cancel a job; raises AlreadyFinished if it has ended."""
         return self.execute(calls.cancel, job_id)
+
+    def cancel_many(
+        self,
+        task: str,
+        *,
+        running: bool = False,
+        since_ms: int | None = None,
+        dry_run: bool = False,
+        limit: int = bulk.MAX_BULK,
+        cursor: str | None = None,
+    ) -> BulkAnswer:
+        """Cancel the jobs of a task that wait, or ask the workers of those that run to stop them;
+        only those that were submitted at `since_ms` or later. At most 1,000 at a time: with the
+        answer's `cursor` the next call goes on."""
+        which = bulk.BulkCancel(
+            task,
+            status="running" if running else "queued",
+            since=since_ms,
+            dry_run=dry_run,
+            limit=limit,
+            cursor=cursor,
+        )
+        return self.call(bulk.CANCEL_MANY, body=which)
 
     def events(self, job_id: str, after: str | None = None) -> Generator[Event]:
         """Yield the events of a job, from the first (or after the event with this id) to the last;

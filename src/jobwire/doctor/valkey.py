@@ -6,15 +6,15 @@ Uses the permissions of the product; what they do not allow to read is a note, n
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from jobwire.doctor.finding import Finding
 from jobwire.net import is_loopback
 from jobwire.valkey import Config, Connection, HealthChecker, ServerError, ValkeyError
-from jobwire.valkey.dialer import find_primary
-from jobwire.valkey.health import Health
+from jobwire.valkey.dialer import find_server
+from jobwire.valkey.health import Health, ReplicationFault
 
 _SLOW_MS: Final = 20.0
 _CLOCK_S: Final = 2.0
@@ -24,19 +24,57 @@ _DISK_READINGS: Final = 10
 _DISK_PAUSE_S: Final = 0.03
 
 
-async def examine(config: Config, *, fix: str) -> AsyncIterator[Finding]:
-    """Check one server; `fix` is for an unreachable server."""
+async def examine(
+    config: Config, *, fix: str, lease_s: float = float("inf")
+) -> AsyncIterator[Finding]:
+    """Check the server, or every primary of a Cluster; `fix` is for an unreachable server."""
+    if config.topology is None:
+        async for finding in _examine_server(config, fix=fix, lease_s=lease_s):
+            yield finding
+        return
+    try:
+        await config.topology.refresh(config)
+    except ValkeyError as error:
+        yield Finding("valkey", "unreachable", str(error), "nothing works without it", fix)
+        return
+    for number, node in enumerate(config.topology.primaries):
+        at = config.of_node(node.address)
+        async for finding in _examine_server(at, fix=fix, lease_s=lease_s, in_cluster=True):
+            if not number or is_worth_showing(finding):
+                yield named(finding, node.address)
+
+
+def is_worth_showing(finding: Finding) -> bool:
+    """Of the first of several servers all findings are shown, of the others those that differ from
+    a healthy one."""
+    return finding.check == "valkey" or finding.verdict != "ok"
+
+
+def named(finding: Finding, place: str) -> Finding:
+    """The same finding with the name of the server, or of the shard, that it is about."""
+    return replace(
+        finding, found=finding.found if place in finding.found else f"{place}: {finding.found}"
+    )
+
+
+async def _examine_server(
+    config: Config, *, fix: str, lease_s: float, in_cluster: bool = False
+) -> AsyncIterator[Finding]:
     by_sentinels = bool(config.sentinels)
     try:
-        config = await find_primary(config)
+        config = await find_server(config)
         async with Connection.open(config, name="jobwire-doctor") as connection:
             health = await HealthChecker(connection).summary()
             for finding in judge(config, health):
                 yield finding
             if health.persistence == "aof":
                 yield await _disk(connection)
+            checker = HealthChecker(connection)
             if by_sentinels:
-                for finding in await _replication(connection):
+                for finding in _failover(await checker.replication_faults()):
+                    yield finding
+            if in_cluster:
+                for finding in _failover(await checker.cluster_faults(node_timeout_s(lease_s))):
                     yield finding
             yield await _clock(connection)
             yield await _nodes(connection)
@@ -135,8 +173,12 @@ async def _disk(connection: Connection) -> Finding:
     )
 
 
-async def _replication(connection: Connection) -> list[Finding]:
-    faults = await HealthChecker(connection).replication_faults()
+def node_timeout_s(lease_s: float) -> float:
+    """The longest `cluster-node-timeout` at which workers keep their leases over a failover."""
+    return lease_s / 6
+
+
+def _failover(faults: Sequence[ReplicationFault]) -> list[Finding]:
     if not faults:
         return [Finding("valkey replication", "ok", "fit for a failover")]
     return [

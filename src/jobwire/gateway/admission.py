@@ -57,6 +57,8 @@ class Admission:
             for name in _SINGLE_HEADERS:
                 if names.count(name) > 1:
                     raise Problem(BAD_REQUEST, f"the header {name.decode()} is given twice")
+        if b"host" not in headers and request.scope["http_version"] == "1.1":
+            raise Problem(BAD_REQUEST, "the header host is missing")
 
     def check_local(self, request: HttpRequest, *, public: bool = False) -> None:
         """Without keys: raise a Problem unless the request comes from a user of this machine who is

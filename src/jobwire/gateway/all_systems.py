@@ -5,10 +5,10 @@ A system whose backend does not answer in time is named in `unavailable`, and th
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from jobwire.api.fleet import UnavailableSystem
-from jobwire.gateway.operator_view import OperatorView
+from jobwire.gateway.operator_view import OperatorView, PartialAnswer
 from jobwire.gateway.request import HttpRequest
 from jobwire.job.errors import BackendUnavailable
 
@@ -22,10 +22,15 @@ async def read_each(
 ) -> tuple[list[T], list[UnavailableSystem]]:
     """The answers of the systems that answer, and the others by name."""
 
+    partial: list[UnavailableSystem] = []
+
     async def one(view: OperatorView) -> T | UnavailableSystem:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 return await read(view)
+        except PartialAnswer as error:
+            partial.append(UnavailableSystem(view.system, error.detail))
+            return cast(T, error.part)
         except BackendUnavailable as error:
             return UnavailableSystem(view.system, error.message)
         except TimeoutError:
@@ -33,7 +38,8 @@ async def read_each(
 
     read_all = [await one(views[0])] if len(views) == 1 else await asyncio.gather(*map(one, views))
     answers = [each for each in read_all if not isinstance(each, UnavailableSystem)]
-    return answers, [each for each in read_all if isinstance(each, UnavailableSystem)]
+    silent = [each for each in read_all if isinstance(each, UnavailableSystem)]
+    return answers, [*silent, *partial]
 
 
 def audience(request: HttpRequest) -> tuple[str, bool]:

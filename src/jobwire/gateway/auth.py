@@ -18,7 +18,7 @@ from jobwire.gateway.settings import KeySettings, ScopeName
 
 KEY_PREFIX: Final = "jw_"
 CHALLENGE: Final = ((b"www-authenticate", b'Bearer realm="jobwire"'),)
-_ALL: Final = frozenset[ScopeName](("submit", "read", "admin"))
+_ALL: Final = frozenset[ScopeName](("submit", "read", "signal", "admin"))
 
 
 @dataclass(frozen=True, slots=True)

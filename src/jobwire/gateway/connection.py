@@ -6,6 +6,7 @@ is refused or disconnected. docs/limits.md lists the limits, decision 0145 says 
 """
 
 import asyncio
+import itertools
 import socket
 from collections import deque
 from datetime import timedelta
@@ -39,6 +40,10 @@ only when they have sent the body. Then reading stops, and the connection is res
 later; a client can read a response that came before the reset."""
 _MAX_UNREAD_BYTES: Final = 64 << 10
 """Bytes of a body that wait for the application; above this the client waits."""
+_MAX_LENGTH_DIGITS: Final = 20
+"""Of a Content-Length: those of the largest that the parser accepts."""
+_MAX_EXAMINED: Final = 1000
+"""Connections examined to find one that may be closed for a new one."""
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
@@ -49,11 +54,47 @@ class ServerState:
     def __init__(self, app: ASGIApp, limits: GatewaySettings) -> None:
         self.app = app
         self.limits = limits
-        self.connections: set[HttpConnection] = set()
+        self.max_connections = limits.max_connections
+        """`server` lowers it to what the limit of open files allows."""
+        self.connections: dict[HttpConnection, None] = {}
+        """In the order in which they were opened."""
         self.tasks: set[asyncio.Task[None]] = set()
         """One for each request that the application is answering."""
         self.date_line = b""
         """The header of every response, set by `server` once a second."""
+        self.closed_for_others = 0
+        """Connections closed since the last tick because there were too many."""
+        self.closed_unread = 0
+        """Connections closed since the last tick for responses that their clients did not read."""
+        self._unread: dict[HttpConnection, int] = {}
+        self._unread_bytes = 0
+        self._max_unread_bytes = limits.unread_budget_mb << 20
+
+    def hold_unread(self, connection: "HttpConnection", size: int) -> None:
+        """A client has this many bytes of its response still to read. Of all such clients those
+        that have been reading for the longest time are disconnected when there is no space."""
+        self._unread_bytes += size - self._unread.pop(connection, 0)
+        self._unread[connection] = size
+        while self._unread_bytes > self._max_unread_bytes and len(self._unread) > 1:
+            oldest = next(iter(self._unread))
+            self.release_unread(oldest)
+            oldest.transport.abort()
+            self.closed_unread += 1
+
+    def release_unread(self, connection: "HttpConnection") -> None:
+        """The client has read its response, or has left."""
+        self._unread_bytes -= self._unread.pop(connection, 0)
+
+    def make_space(self) -> bool:
+        """Close the oldest connection whose client awaits no response; False if all do, as far as
+        the oldest ones were looked at."""
+        self.closed_for_others += 1
+        for connection in itertools.islice(self.connections, _MAX_EXAMINED):
+            if not connection.answers:
+                connection.transport.abort()
+                del self.connections[connection]
+                return True
+        return False
 
 
 class HttpConnection(asyncio.Protocol):
@@ -133,16 +174,20 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        state = self._state
+        if len(state.connections) >= state.max_connections and not state.make_space():
+            self.transport.abort()
         self._flow = FlowControl(self.transport)
         self._client = _address(transport, "peername")
         self._local = _address(transport, "sockname")
         self._peer = PeerSocket(self.transport)
         # Later than the limit for a client that does not read: `streams` counts those.
         _limit_socket(self.transport, self._limits.slow_client + _UNACKNOWLEDGED)
-        self._state.connections.add(self)
+        state.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
-        self._state.connections.discard(self)
+        self._state.connections.pop(self, None)
+        self._state.release_unread(self)
         self._pipeline.clear()
         # The last request received may be another one than that which is being answered.
         for cycle in (self._cycle, self._current_cycle):
@@ -150,6 +195,11 @@ class HttpConnection(asyncio.Protocol):
                 cycle.disconnect()
         self._flow.resume_writing()
         del self._parser  # it refers to this connection
+
+    @property
+    def answers(self) -> bool:
+        """Whether a request has been accepted whose response is not complete."""
+        return self._current_cycle is not None and not self._current_cycle.response_complete
 
     def eof_received(self) -> bool:
         """The client has closed its side. Complete requests are still answered; our side stays open
@@ -206,9 +256,10 @@ class HttpConnection(asyncio.Protocol):
                 self.refuse(BAD_REQUEST)
                 return
             lines = [b"%b: %b\r\n" % header for header in self._headers if header[0] != b"upgrade"]
-            head = b"%b %b HTTP/1.1\r\n%b\r\n" % (parser.get_method(), self._url, b"".join(lines))
+            version = parser.get_http_version().encode()
+            head = b"%b %b HTTP/%b\r\n" % (parser.get_method(), self._url, version)
             self._parser = self._new_parser()
-            self._feed(head + data[upgrade.args[0] :])
+            self._feed(b"".join((head, *lines, b"\r\n", data[upgrade.args[0] :])))
 
     def on_message_begin(self) -> None:
         if self._stopped:
@@ -231,10 +282,13 @@ class HttpConnection(asyncio.Protocol):
                 self.refuse(HEADERS_TOO_LARGE)
             return
         name = name.lower()
+        value = value.rstrip(b" \t")  # the parser leaves it
         if name == b"expect" and value.lower() == b"100-continue":
             self._expects_continue = True
         elif name == b"transfer-encoding":
             self._framing.append(value.lower())
+        elif name == b"content-length" and len(value) > _MAX_LENGTH_DIGITS:
+            raise ValueError("a Content-Length of leading zeros")  # httptools stops parsing
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -279,11 +333,15 @@ class HttpConnection(asyncio.Protocol):
         """The request whose head is complete, as the application receives it."""
         url = httptools.parse_url(self._url)
         if url.host:
-            # A host in the request target overrides the Host header (RFC 9112, 3.2.2).
-            port = b":%d" % url.port if url.port else b""
-            self._headers = [header for header in self._headers if header[0] != b"host"]
-            self._headers.append((b"host", url.host + port))
-        path = url.path.decode("ascii")
+            # A host in the request target overrides the Host header (RFC 9112, 3.2.2). A second
+            # Host header stays, and is refused.
+            name = b"[%b]" % url.host if b":" in url.host else url.host
+            host = b"%b:%d" % (name, url.port) if url.port else name
+            self._headers = [
+                (key, host if key == b"host" else value) for key, value in self._headers
+            ]
+        raw_path = url.path or b"/"
+        path = raw_path.decode("ascii")
         scope: Message = {
             "type": "http",
             "asgi": _ASGI,
@@ -294,7 +352,7 @@ class HttpConnection(asyncio.Protocol):
             "method": self._parser.get_method().decode("ascii"),
             "root_path": "",
             "path": unquote(path) if "%" in path else path,
-            "raw_path": url.path,
+            "raw_path": raw_path,
             "query_string": url.query or b"",
             "headers": self._headers,
             TRANSPORT_KEY: self.transport,
@@ -307,7 +365,7 @@ class HttpConnection(asyncio.Protocol):
             self._state.date_line,
             self._on_response,
             keep_alive=version != "1.0" and self._parser.should_keep_alive(),
-            expects_continue=self._expects_continue,
+            expects_continue=self._expects_continue and version != "1.0",
         )
 
     def _head_is_too_large(self) -> bool:
@@ -383,9 +441,13 @@ class HttpConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._flow.pause_writing()
+        size = self.transport.get_write_buffer_size()
+        if size > _MAX_UNSENT_BYTES:  # event streams have less, and limits of their own
+            self._state.hold_unread(self, size)
 
     def resume_writing(self) -> None:
         self._flush_by_s = None
+        self._state.release_unread(self)
         self._flow.resume_writing()
 
     def refuse(self, kind: ProblemKind) -> None:

@@ -15,10 +15,14 @@ _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORWARDED: Final = frozenset(
     {
         b"forwarded",
+        b"x-forwarded",
         b"x-forwarded-for",
         b"x-forwarded-host",
+        b"x-forwarded-port",
+        b"x-forwarded-prefix",
         b"x-forwarded-proto",
         b"x-forwarded-server",
+        b"x-forwarded-client-cert",
         b"x-real-ip",
         b"x-client-ip",
         b"x-cluster-client-ip",
@@ -29,6 +33,11 @@ _FORWARDED: Final = frozenset(
         b"fastly-client-ip",
         b"cf-connecting-ip",
         b"fly-client-ip",
+        b"do-connecting-ip",
+        b"x-appengine-user-ip",
+        b"x-vercel-forwarded-for",
+        b"x-nf-client-connection-ip",
+        b"cdn-loop",
         b"via",
     }
 )

@@ -42,6 +42,16 @@ class SearchPart(NamedTuple):
     total: int
 
 
+class PartialAnswer(Exception):
+    """Raised by a view that could read only a part: the part is shown, and `detail` is named in
+    `unavailable`."""
+
+    def __init__(self, part: object, detail: str) -> None:
+        super().__init__(detail)
+        self.part = part
+        self.detail = detail
+
+
 class OperatorView(Protocol):
     """A system's answers. Each raises BackendUnavailable if its backend does not answer, and shows
     the caller of `request` only what its tenant and scopes allow."""

@@ -13,7 +13,7 @@ import msgspec
 
 from jobwire.api.problems import INTERNAL, INVALID, ProblemKind
 from jobwire.job.errors import JobwireError
-from jobwire.schema_hints import hint
+from jobwire.schema_hints import described, hint
 from jobwire.text import msgspec_fault
 
 MEDIA_TYPE: Final = b"application/problem+json"
@@ -78,8 +78,12 @@ def invalid_body(
     type of the body, the nearest name or the known ones are named."""
     problem, path = msgspec_fault(error)
     pointer = place + "".join(f"/{name or index}" for name, index in _STEP.findall(path))
-    hinted = "" if body_type is None else hint(_schema(body_type), path, problem)
-    return invalid("body", pointer, problem + hinted)
+    if body_type is not None:
+        schema = _schema(body_type)
+        if "matching regex" in problem and (words := described(schema, path)):
+            problem = f"must be {words}"
+        problem += hint(schema, path, problem)
+    return invalid("body", pointer, problem)
 
 
 @cache

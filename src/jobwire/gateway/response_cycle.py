@@ -18,6 +18,8 @@ from jobwire.log import component
 _BODILESS: Final = (204, 304)
 MAX_UNWANTED_BYTES: Final = 1 << 20
 """The largest body after which a connection is used again, if the response came before its end."""
+_MAX_COPIED: Final = 64 << 10
+"""A larger body is not copied behind its head: many clients may read the same one."""
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
@@ -269,7 +271,11 @@ class ResponseCycle:
 
     def _write(self, data: bytes) -> None:
         if self._pending_head:
-            data, self._pending_head = self._pending_head + data, b""
+            head, self._pending_head = self._pending_head, b""
+            if len(data) > _MAX_COPIED:
+                self._transport.write(head)
+            else:
+                data = head + data
         if data:
             self._transport.write(data)
 

@@ -5,7 +5,9 @@ have the time `drain`.
 """
 
 import asyncio
+import contextlib
 import gc
+import resource
 import socket
 from collections.abc import Callable
 from email.utils import formatdate
@@ -22,6 +24,10 @@ _SWEEP_S: Final = 1.0
 _DRAIN_CHECK_S: Final = 0.02
 _CANCEL_S: Final = 1.0
 """For requests that are cancelled when the time to drain is over."""
+_OPEN_FILES: Final = 1 << 16
+"""As many are asked of the system; each connection is one."""
+_RESERVED_FILES: Final = 512
+"""Not for connections: servers, files, child processes. At most half of what is allowed."""
 _log = component("gateway.server")
 
 
@@ -55,6 +61,9 @@ class HttpServer:
         gc.freeze()
         # Requests create hardly any reference cycles.
         gc.set_threshold(20_000, 20, 100)
+        allowed = _raise_open_files()
+        connections = allowed - min(_RESERVED_FILES, allowed // 2)
+        self.state.max_connections = min(self.state.max_connections, connections)
         async with self._gateway.streams.running():
             self._tick()
             server = await asyncio.get_running_loop().create_server(
@@ -75,6 +84,20 @@ class HttpServer:
         now_s = asyncio.get_running_loop().time()
         for connection in tuple(self.state.connections):
             connection.sweep(now_s)
+        if self.state.closed_for_others:
+            _log.warning(
+                "too many connections limit=%(limit)s closed=%(closed)s; "
+                "see gateway.max_connections and the limit of open files",
+                {"limit": self.state.max_connections, "closed": self.state.closed_for_others},
+            )
+            self.state.closed_for_others = 0
+        if self.state.closed_unread:
+            _log.warning(
+                "too many bytes of responses not read closed=%(closed)s; "
+                "see gateway.unread_budget_mb",
+                {"closed": self.state.closed_unread},
+            )
+            self.state.closed_unread = 0
 
     async def _drain(self) -> None:
         """Close each connection after its response; end what is left when the time is over."""
@@ -93,6 +116,18 @@ class HttpServer:
             await asyncio.wait(tasks, timeout=_CANCEL_S)
         for connection in tuple(state.connections):
             connection.transport.abort()
+
+
+def _raise_open_files() -> int:
+    """The number of files that this process may have open, raised if the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return _OPEN_FILES if soft == resource.RLIM_INFINITY else soft
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return soft
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from jobwire.net import is_loopback
 
-ScopeName = Literal["submit", "read", "admin"]
+ScopeName = Literal["submit", "read", "signal", "admin"]
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _ORIGIN: Final = re.compile(
@@ -41,7 +41,7 @@ class KeySettings:
         if not _HASH.fullmatch(self.hash):
             yield "hash", "must be sha256: and 64 hex digits; `jobwire key` prints it"
         if not self.scopes:
-            yield "scopes", "is empty; known: submit, read, admin"
+            yield "scopes", "is empty; known: submit, read, signal, admin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,9 @@ class GatewaySettings:
     body_budget_mb: int = 256
     """Bodies of all requests in memory together, in MiB; a key may use a quarter of it, or one
     body."""
+    unread_budget_mb: int = 128
+    """Large responses that clients have not read yet, all together, in MiB; beyond it the client
+    that has been reading for the longest time is disconnected."""
     max_header_bytes: int = 16 << 10
     """Request line and headers together."""
     max_headers: int = 64
@@ -85,6 +88,8 @@ class GatewaySettings:
     """Window over which a body must arrive with at least 1 KiB per second."""
     keep_alive: timedelta = timedelta(seconds=75)
     """Time until an idle connection is closed after its last response."""
+    max_connections: int = 50_000
+    """Open connections; at most the system's limit of open files less 512."""
     streams_per_key: int = 20_000
     """Open event streams of one key."""
     stream_buffer_bytes: int = 64 << 10
@@ -144,8 +149,10 @@ class GatewaySettings:
         for name in (
             "max_body_bytes",
             "body_budget_mb",
+            "unread_budget_mb",
             "max_header_bytes",
             "max_headers",
+            "max_connections",
             "streams_per_key",
             "stream_buffer_bytes",
         ):

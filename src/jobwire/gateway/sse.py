@@ -39,13 +39,15 @@ class SseEvent:
 
 
 class Comment:
-    """A line that clients ignore; it has no id."""
+    """A line that clients ignore; it has no id. `retry_ms` is how long a browser waits before it
+    connects again."""
 
     __slots__ = ("frame", "id")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, retry_ms: int = 0) -> None:
         self.id = None
-        self.frame: bytes = f": {_one_line(text)}\n\n".encode()
+        retry = f"retry: {retry_ms}\n" if retry_ms else ""
+        self.frame: bytes = f": {_one_line(text)}\n{retry}\n".encode()
 
 
 Item = SseEvent | Comment

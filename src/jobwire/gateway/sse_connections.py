@@ -12,6 +12,7 @@ client whose buffer stays full is disconnected; other streams are not affected.
 
 import asyncio
 import contextlib
+import random
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Final
@@ -22,6 +23,7 @@ from jobwire.gateway.problems import Headers, Problem, retry_after
 from jobwire.gateway.request import TRANSPORT_KEY, HttpRequest
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.sse import Comment, EventStream, Transport
+from jobwire.gateway.watch_table import check_watchable
 from jobwire.log import component
 
 HEADERS: Final[Headers] = (
@@ -31,7 +33,9 @@ HEADERS: Final[Headers] = (
     (b"x-accel-buffering", b"no"),
 )
 _HEARTBEAT: Final = Comment("heartbeat")
-_STOPPED: Final = Comment("this server is stopping; connect again")
+_STOPPED: Final = "this server is stopping; connect again"
+_RECONNECT_MS: Final = (1_000, 10_000)
+"""Clients of a gateway that stops connect again within this time, not all at once (G-29)."""
 # Short, so that few heartbeats are written at one tick: they delay events.
 _TICK_S: Final = 0.1
 _SLOW_CHECK_S: Final = 1.0
@@ -55,6 +59,8 @@ class SseConnections:
         self._tick_s = heartbeat_s / slots
         self._wheel: list[set[EventStream]] = [set() for _ in range(slots)]
         self._next_slot = 0
+        self._some_open = asyncio.Event()
+        """Cleared while no stream is open: there is nothing to tick for."""
         self._stopping = False
         self._at_stop: list[Callable[[], None]] = []
         self._group: asyncio.TaskGroup | None = None
@@ -86,15 +92,18 @@ class SseConnections:
         hello: object = None,
         gap: tuple[str, str] | None = None,
         headers: Headers = (),
+        table_use: float = 0.0,
     ) -> None:
         """Answer with an event stream until its feeder ends it or its client leaves.
 
         `hello` is the first event, `gap` the name and id of the subject in `gap` events; without
-        them the stream has none. Raise a Problem (no such job) before this call: it starts the
+        them the stream has none. `table_use` tells how full the feeder's server is of watched keys.
+        Raise a Problem (no such job) before this call: it starts the
         response.
         """
         if self._stopping or self._group is None:
             raise Problem(STOPPING, headers=retry_after(1))
+        check_watchable(table_use)
         seen, key = request.last_event_id(), request.principal.key
         self._count.enter(key)
         slot = self._wheel[self._next_slot]
@@ -110,6 +119,7 @@ class SseConnections:
                 await request.end()
                 return
             slot.add(stream)
+            self._some_open.set()
             if hello is not None:
                 stream.send_hello(hello)
             detach = attach(stream)
@@ -134,7 +144,7 @@ class SseConnections:
             action()
         streams = [stream for slot in self._wheel for stream in slot]
         for stream in streams:
-            stream.push(_STOPPED)
+            stream.push(Comment(_STOPPED, random.randint(*_RECONNECT_MS)))  # noqa: S311 - spread
             stream.end()
         deadline_s = time.monotonic() + _FLUSH_TIMEOUT_S
         while time.monotonic() < deadline_s and not all(stream.closed for stream in streams):
@@ -158,6 +168,9 @@ class SseConnections:
                 if time.monotonic() - checked_at_s >= period_s:
                     checked_at_s = time.monotonic()
                     self._drop_slow()
+                    if not self.open:
+                        self._some_open.clear()
+                await self._some_open.wait()
 
     def _drop_slow(self) -> None:
         limit_s = time.monotonic() - self._slow_client_s

@@ -46,12 +46,18 @@ class SubmissionLimits:
     async def admit(self, request: HttpRequest, count: int) -> None:
         """Admit this many submissions of one key, or raise a Problem."""
         self.rate.spend(request.principal.key, count)
-        if self.memory.is_due:
+        if self.must_check_memory:
             await self.check_memory()
 
+    @property
+    def must_check_memory(self) -> bool:
+        """Whether `check_memory` has something to do: few submissions wait for a reading."""
+        return self.memory.is_due or self.memory.is_full
+
     async def check_memory(self) -> None:
-        """Read the server's memory; a Problem if it is nearly full."""
-        await self.memory.read()
+        """A Problem if the server's memory is nearly full; read again when that is due."""
+        if self.memory.is_due:
+            await self.memory.read()
         if self.memory.is_full:
             raise Problem(UNAVAILABLE, _NOTE, headers=retry_after(FULL_RETRY_S))
 

@@ -44,7 +44,7 @@ from jobwire.job.messages import (
 )
 from jobwire.job.states import State
 
-Use: TypeAlias = Literal["postpone", "rate_limit", "children", "update_data"]
+Use: TypeAlias = Literal["postpone", "rate_limit", "children", "update_data", "durable"]
 """What a handler may use on some wires only, and has to declare with `uses=`."""
 
 
@@ -57,6 +57,12 @@ class StepRules(NamedTuple):
     max_records: int
     announces_calls: bool = False
     """Each call of a step's function is reported with the kind `CALL_KIND` before it begins."""
+    max_payload_bytes: int = 204_800
+    """The largest payload of a child, as JSON."""
+    shared_queue: str = ""
+    """The queue whose jobs cannot be suspended: workers that read no record may take them."""
+    skips_sleeps: bool = False
+    """A sleep is over at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +74,9 @@ class Traits:
     """What handlers of this queue may use."""
     prefetches: bool = False
     """A wait may start jobs, as many as its `capacity`."""
+    takes_turns: bool = False
+    """Engines of this wire in one worker serve shards of the same queues: they take turns with the
+    free slots, instead of having an equal part each."""
     catch_all: bool = True
     """A handler may serve all tasks of the queue."""
     shares_handlers: bool = False
@@ -98,6 +107,8 @@ class Traits:
     """The largest result of a job, as JSON."""
     steps: StepRules | None = None
     """The limits of recorded steps; None: the wire cannot record them."""
+    on_failure: bool = False
+    """A failed job can be followed by a job of another task."""
 
 
 class JobQueue(Protocol):

@@ -8,14 +8,19 @@
     HandlerSignal              raised by handlers only
     ├─ Retry(after=…)          transient: retry then, or by the job's own backoff
     ├─ Fail(code, message)     permanent: settle as failed, no retry
-    │  └─ StepInterrupted(name)  raised by `ctx.step_once`: started, and nobody knows how it ended
+    │  ├─ StepInterrupted(name)  raised by `ctx.step_once`: started, and nobody knows how it ended
+    │  └─ ChildFailed(job_id, error)  raised by `ctx.gather`: a child did not end as done
     ├─ Postpone(after=…)       run it later; not an attempt
     ├─ RateLimit(seconds)      run it again when the queue may start jobs; not an attempt
     └─ WaitForChildren()       run it again when its children have ended; not an attempt
 
+    SignalTimeout(name)        raised by `ctx.wait_for_signal`: nobody has sent it in time
+    JobSuspended               ends a run whose job waits; not an Exception, and not a failure
+
 Expected answers (a lost lease, a full queue) are values, not errors: `messages.py`.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 
@@ -117,6 +122,29 @@ class StepInterrupted(Fail):
             f"step {name!r} was started before and did not end; it is not run again",
         )
         self.name = name
+
+
+class ChildFailed(Fail):
+    """A child of the job failed or was canceled. Uncaught it ends the job as `child_failed`."""
+
+    def __init__(self, job_id: str, error: Mapping[str, object]) -> None:
+        code, message = error.get("code", ""), error.get("message", "")
+        super().__init__("child_failed", f"the child {job_id} ended with {code}: {message}")
+        self.job_id = job_id
+        self.error = dict(error)
+        """Its error object: `code`, `message` and others."""
+
+
+class SignalTimeout(TimeoutError):
+    """A signal did not come in time."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the signal {name!r} did not come in time")
+        self.name = name
+
+
+class JobSuspended(BaseException):
+    """Ends the run of a handler whose job is suspended. Middleware sees it; nothing has failed."""
 
 
 class Postpone(HandlerSignal):

@@ -47,6 +47,8 @@ class JobRequest(NamedTuple):
     retry_of: JobId | None = None
     queue: str = ""
     """The name of its queue, on a wire whose producer serves several; empty: the default one."""
+    records: int = 0
+    """How many records were copied for it, under its `job_id`."""
 
 
 class Submitted(NamedTuple):
@@ -206,6 +208,8 @@ class JobRecord(NamedTuple):
     """As `Report.step` of the kind `RECORD_KIND` names them."""
     progress_attempt: int = 1
     """The attempt of the latest new result: `max_attempts` counts from it."""
+    now_ms: int = 0
+    """The server's time when it was read."""
 
 
 NO_RECORD: Final = JobRecord({})
@@ -217,6 +221,8 @@ class TaskDefinition(NamedTuple):
     name: str
     schema_json: str = ""
     example_json: str = ""
+    on_failure: str = ""
+    """The task of the job that follows a failed job of this one; empty: none."""
 
 
 class ServedQueue(NamedTuple):
@@ -264,15 +270,27 @@ DATA_KIND: Final = "=data"
 CHILD_KIND: Final = "=child"
 RECORD_KIND: Final = "=record"
 CALL_KIND: Final = "=call"
+SUBMIT_KIND: Final = "=submit"
 """Kinds of the requests that travel with the reports, to keep their order: `Context.update_data`
 and `Context.add_child`; the record of a step, with the field in `Report.step` and its value in
-`data_json`; the call of a step. No handler can name them."""
+`data_json`; the call of a step; a child of `Context.submit` (`ChildSubmission`), with the field of
+the record that names it in `Report.step`. No handler can name them."""
 
 RESULT_FIELD: Final = "s:"
 STARTED_FIELD: Final = "o:"
 """Before the name of a step in a record: its result, a JSON array of the time of its end (the
 server's, in place of the 0 that the worker writes), its milliseconds and the value; the mark of its
 start, which an empty value removes."""
+DUE_FIELD: Final = "t:"
+SIGNAL_FIELD: Final = "g:"
+CHILD_FIELD: Final = "k:"
+ENDED_CHILD_FIELD: Final = "c:"
+RESTARTS_FIELD: Final = "n:"
+"""Fields of a record that the server writes: when a sleep (`t:name`) or a wait for a signal
+(`t:signal:name`) ends, in ms; a signal, a JSON array of its time and its value, without the value
+if it did not come in time; a submitted child, a JSON array of its id and task; the end of a child,
+a JSON array of its time, its status, and its result or error unless that is with the child; how
+often the job was restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +305,14 @@ class ChildRequest:
     """The child's options in the wire's own form."""
     children: tuple[dict[str, Any], ...] = ()
     """Its own children, likewise."""
+
+
+class ChildSubmission(NamedTuple):
+    """The data of a report of the kind `SUBMIT_KIND`: a job for the running one to wait for."""
+
+    job_id: JobId
+    task: str
+    payload_json: str
 
 
 def check_kind(kind: str, reserved: "Set[str]") -> str:
@@ -311,6 +337,10 @@ class ReportAnswer(StrEnum):
     """Another worker has the job: stop its handler."""
     REFUSED = "refused"
     """A record that the server does not accept."""
+    CHILD_LIMIT = "child_limit"
+    """A child too many, or too deep."""
+    UNKNOWN_TASK = "unknown_task"
+    """A child whose task no worker has."""
 
 
 class RenewAnswer(StrEnum):
@@ -323,6 +353,8 @@ class RenewAnswer(StrEnum):
     """Another worker has the job: stop the handler."""
     ENDED = "ended"
     """The job has ended, or is gone: stop the handler."""
+    REFUSED = "refused"
+    """Not renewed: the server refuses the write. The handler goes on while its lease lasts."""
 
 
 # ── settling ─────────────────────────────────────────────────────────────────────────────────────
@@ -400,8 +432,39 @@ class WaitsForChildren:
     """Run it again when its children have ended, at once if they have. Not an attempt."""
 
 
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """Run it again when its record has all `names`, at once if it has, or when it is due. Not an
+    attempt."""
+
+    kind: "Literal['sleep', 'signal', 'children']"
+    name: str
+    """What it waits for, for people."""
+    after_s: float
+    """In how many seconds it is due."""
+    due_field: str = ""
+    """The field of the record that keeps the due time; a later wait gets the one that is kept."""
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """Run it again with another payload and an empty record. Not an attempt."""
+
+    payload_json: str
+
+
 Outcome: TypeAlias = (
-    Done | Failed | RetryLater | Canceled | Released | Postponed | RateLimited | WaitsForChildren
+    Done
+    | Failed
+    | RetryLater
+    | Canceled
+    | Released
+    | Postponed
+    | RateLimited
+    | WaitsForChildren
+    | Suspended
+    | Restarted
 )
 
 

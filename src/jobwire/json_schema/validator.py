@@ -7,6 +7,7 @@ have to stay responsive.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -26,6 +27,9 @@ _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _MASK: Final = "value"
 
 
+_Fault = tuple[list[str | int], str]
+
+
 class UnusableSchema(ValueError):
     """The schema cannot be used; the message has the place and the reason."""
 
@@ -40,7 +44,7 @@ class SchemaValidator:
         except ImportError:
             raise UnusableSchema("it cannot be read without `pip install 'jobwire[llm]'`") from None
         _check_size(schema)
-        self._schema = schema
+        self.schema = schema
         try:
             self._validator = jsonschema_rs.validator_for(
                 cast("Any", schema),
@@ -56,7 +60,7 @@ class SchemaValidator:
     def is_valid(self, value: object) -> bool:
         return self._validator.is_valid(value)
 
-    def fault(self, value: object) -> tuple[list[str | int], str] | None:
+    def fault(self, value: object) -> _Fault | None:
         """Path and description of the first fault; None if there is none.
 
         Not `iter_errors`, which finds all faults before it returns the first.
@@ -66,7 +70,8 @@ class SchemaValidator:
         try:
             self._validator.validate(value)
         except jsonschema_rs.ValidationError as error:
-            return list(error.instance_path), error.message[:_MAX_TEXT]
+            path, message = _meant(error)
+            return path, message[:_MAX_TEXT]
         return None
 
     @cached_property
@@ -75,7 +80,7 @@ class SchemaValidator:
         once for each way to it. Infinite if the schema refers to itself, because each level of a
         value can multiply them."""
         try:
-            return _ways_below(self._schema, self._schema, {})
+            return _ways_below(self.schema, self.schema, {})
         except RecursionError:  # a long chain of references
             return math.inf
 
@@ -85,6 +90,50 @@ def _reason(error: jsonschema_rs.ValidationError) -> str:
         return "it refers to another document, and no other document is read"
     place = "".join(f"[{part!r}]" for part in error.instance_path)
     return f"{place}: {error.message}"[:_MAX_TEXT] if place else error.message[:_MAX_TEXT]
+
+
+def _meant(error: jsonschema_rs.ValidationError) -> _Fault:
+    """The fault itself; of alternatives, that of the one that was meant: the value has its type and
+    the constants that distinguish it, and most of the value fits."""
+    here = list(error.instance_path)
+    alternatives = _alternatives(error)
+    if not alternatives:
+        unknown = cast("list[str]", getattr(error.kind, "unexpected", []))
+        is_member = error.kind.name == "additionalProperties" and unknown
+        return here, f"unknown field `{unknown[0]}`" if is_member else error.message
+    types = [_types(faults[0], here) for faults in alternatives]
+    fitting = [faults for faults, other in zip(alternatives, types, strict=True) if not other]
+    if not fitting:
+        names = [f'"{name}"' for name in dict.fromkeys(n for each in types for n in each)]
+        named = [name for name in names if name != '"null"'] or names
+        return here, f"{_MASK} is not of type {' or '.join(named)}"
+    chosen = [faults for faults in fitting if not any(map(_is_constant, faults))]
+    if not chosen:  # none of the constants that distinguish them
+        constants = [each for faults in fitting for each in faults if _is_constant(each)]
+        values = [value for each in constants for value in _values(each)]
+        return list(constants[0].instance_path), f"{_MASK} is not one of {', '.join(values)}"
+    return max((_meant(faults[0]) for faults in chosen), key=lambda fault: len(fault[0]))
+
+
+def _alternatives(error: jsonschema_rs.ValidationError) -> list[list[Any]]:
+    """The faults of each alternative; empty if the schema has none at this place."""
+    found = cast("list[list[Any]]", getattr(error.kind, "context", []))
+    return [faults for faults in found if faults]
+
+
+def _types(error: jsonschema_rs.ValidationError, here: list[str | int]) -> list[str]:
+    """The types that an alternative takes, if the value has none of them."""
+    is_other = error.kind.name == "type" and list(error.instance_path) == here
+    return cast("list[str]", getattr(error.kind, "types", [])) if is_other else []
+
+
+def _is_constant(error: jsonschema_rs.ValidationError) -> bool:
+    return error.kind.name in ("const", "enum")
+
+
+def _values(error: jsonschema_rs.ValidationError) -> list[str]:
+    value = cast("Any", error.kind).value
+    return [json.dumps(each) for each in (value if error.kind.name == "enum" else [value])]
 
 
 def _check_size(schema: object) -> None:

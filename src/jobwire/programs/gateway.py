@@ -81,7 +81,12 @@ def _backends(backends: Backends) -> Feature:
     checks: list[Check] = []
     scrape = None
     if backends.valkey is not None:
-        checks.append(Check("valkey", partial(_valkey_health, backends.valkey)))
+        lease_s = backends.settings.worker.lease.total_seconds()
+        # On a Cluster each system may have its own node.
+        connections = dict.fromkeys((backends.valkey, *backends.by_system.values()))
+        for number, connection in enumerate(connections):
+            name = f"valkey {connection.config.tag}" if number else "valkey"
+            checks.append(Check(name, partial(_valkey_health, connection, lease_s)))
         scrape = partial(valkey_metrics, backends.valkey)
     # The first has the name of the server, which `jobwire up` reports too.
     for number, (name, bucket) in enumerate(backends.buckets.items()):
@@ -89,20 +94,24 @@ def _backends(backends: Backends) -> Feature:
     return Feature(name="backends", checks=checks, scrape=scrape)
 
 
-async def _valkey_health(connection: "Connection") -> HealthStatus:
+async def _valkey_health(connection: "Connection", lease_s: float) -> HealthStatus:
     if not connection.connected:
         return HealthStatus(
             "down",
             f"no connection to {connection.config.address}",
             "is it running? the gateway reconnects automatically",
         )
+    from jobwire.doctor.valkey import node_timeout_s
     from jobwire.valkey import HealthChecker, ValkeyError
     from jobwire.valkey.health import OUT_OF_MEMORY
 
     checker = HealthChecker(connection)
     try:
         refusal = await checker.write_refusal()
-        faults = await checker.replication_faults() if connection.config.sentinels else []
+        if connection.config.nodes:
+            faults = await checker.cluster_faults(node_timeout_s(lease_s))
+        else:
+            faults = await checker.replication_faults() if connection.config.sentinels else []
     except ValkeyError as error:
         return HealthStatus("down", str(error), "see its log")
     if refusal is None:

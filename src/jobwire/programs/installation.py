@@ -79,7 +79,12 @@ class Installation:
         self._listening = listening
         settings = loaded.settings
         port = settings.up.valkey_port
-        self._valkey = LocalValkey(data.path / "valkey", port=port) if plan.starts_valkey else None
+        lines = [line for system in plan.systems for line in system.valkey_config(settings)]
+        self._valkey = (
+            LocalValkey(data.path / "valkey", port=port, extra=lines)
+            if plan.starts_valkey
+            else None
+        )
         self._s3 = (
             LocalS3(
                 data.path / "s3",

@@ -179,7 +179,8 @@ def _check_selected(worker: WorkerSettings, known: Set[str]) -> None:
         for queue in selected:
             if queue not in known:
                 have = ", ".join(sorted(known)) or "none"
-                raise SettingsError([f"worker.{name}: no handler has the queue {queue!r}: {have}"])
+                problem = f"no handler has the queue {queue!r}; queues of the App: {have}"
+                raise SettingsError([f"worker.{name}: {problem}"])
     if known and not {*(worker.queues or known)} - {*worker.exclude_queues}:
         raise SettingsError(["worker.exclude_queues: no queue of the App is left"])
 

@@ -52,11 +52,14 @@ class Loaded:
     @property
     def secrets(self) -> list[str]:
         """The values that must not be shown."""
-        return [
+        hidden = [
             value
             for leaf, value in self._values()
             if leaf.hides(value) and isinstance(value, str) and value
         ]
+        for _, value in self._values():
+            hidden += getattr(value, "secrets", ())
+        return hidden
 
     def shown(self) -> list[ShownSetting]:
         """Every setting, with its value as it may be shown."""

@@ -9,6 +9,9 @@ A settings class is a frozen dataclass that declares everything about its settin
     job_ttl_s: int = field(…, metadata={"env": "JOB_TTL_S"})     a name of the source documents
     lease_s: float = field(…, metadata={"setting": False})       no setting: passed by the caller
 
+A type with the class method `from_setting(raw)` reads its own text, and has `shown()` for the user
+and `secrets`.
+
 A number whose name ends in `_s` is a duration in seconds, and so is a `timedelta`. Also:
 
     ENV_PREFIX: ClassVar = "VALKEY_"     every key of the section also has this prefix
@@ -105,7 +108,8 @@ def _leaves(path: str, cls: type, prefix: str) -> Iterator[Leaf]:
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
-        if dataclasses.is_dataclass(kind) or not field.metadata.get("setting", True):
+        is_section = dataclasses.is_dataclass(kind) and not hasattr(kind, "from_setting")
+        if is_section or not field.metadata.get("setting", True):
             continue
         names = (field.metadata.get("env"), prefix + field.name.upper() if prefix else None)
         yield Leaf(

@@ -105,6 +105,8 @@ def convert(kind: object, raw: Raw) -> object:
         return convert(inner, raw)
     if origin is tuple:
         return _convert_list(typing.get_args(kind)[0], raw)
+    if (read := getattr(kind, "from_setting", None)) is not None:
+        return _convert_own(read, raw)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return _convert_mapping(kind, raw)
     if not isinstance(raw, str):
@@ -112,6 +114,14 @@ def convert(kind: object, raw: Raw) -> object:
     if origin is Literal:
         return _choice(raw, typing.get_args(kind))
     return _SCALARS[kind](raw)
+
+
+def _convert_own(read: Callable[[Raw], object], raw: Raw) -> object:
+    """Convert the text of a type that reads its own."""
+    try:
+        return read(raw)
+    except ValueError as error:
+        raise BadValue.because(str(error)) from None
 
 
 def _seconds(kind: object, raw: Raw) -> object:
@@ -194,6 +204,8 @@ def show(value: object, *, secret: bool = False) -> object:
             return str(value)
         case tuple():
             return [show(item) for item in typing.cast("tuple[object, ...]", value)]
+        case _ if (shown := getattr(value, "shown", None)) is not None:
+            return shown()
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return {
                 field.name: show(getattr(value, field.name), secret=not field.repr)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from jobwire import endpoints
 from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
 from jobwire.objects import BucketConfig, ObjectsError
+from jobwire.settings import SettingsError
 from jobwire.systems.system import (
     SYSTEMS,
     Backend,
@@ -57,10 +59,16 @@ class SystemBackends:
 
     @property
     def valkey(self) -> Connection:
-        """The connection of this process."""
+        """The connection of this process; on a Cluster that to the system's keys."""
         self._check(Backend.VALKEY)
         assert self._opened.valkey is not None
-        return self._opened.valkey
+        return self._opened.by_system.get(self._system.name, self._opened.valkey)
+
+    @property
+    def shards(self) -> Mapping[int, Connection]:
+        """The connection of each shard; empty without shards. Shards of one server share one."""
+        self._check(Backend.VALKEY)
+        return self._opened.shards.get(self._system.name, {})
 
     @property
     def bucket(self) -> Bucket:
@@ -85,7 +93,14 @@ class Backends:
 
     settings: Settings
     valkey: Connection | None
+    """The connection; on a Cluster that of the first system."""
     buckets: Mapping[str, Bucket]
+    shards: Mapping[str, Mapping[int, Connection]] = field(
+        default_factory=dict[str, Mapping[int, "Connection"]]
+    )
+    """By the name of their system."""
+    by_system: Mapping[str, Connection] = field(default_factory=dict[str, "Connection"])
+    """On a Cluster, the connection to each system's slot."""
 
     def of(self, system: System) -> SystemBackends:
         """Return the backends of one system."""
@@ -100,18 +115,89 @@ async def open_backends(
     needed = needs(systems)
     async with contextlib.AsyncExitStack() as stack:
         valkey = None
+        by_system: dict[str, Connection] = {}
+        shards: dict[str, Mapping[int, Connection]] = {}
         if Backend.VALKEY in needed:
             from jobwire.valkey import Connection
 
+            configs = _configs(settings, systems)
+            servers = {system.name: system.shards(settings) for system in systems}
+            blocking = Counter(config for own in servers.values() for config in own.values())
+            connections: dict[Config, Connection] = {}
             # Retries while the server does not respond; raises ValkeyError at the timeout.
-            valkey = await Connection.open(
-                settings.valkey.config(), name=name, connect_timeout_s=START_TIMEOUT_S
-            )
-            stack.push_async_callback(valkey.close)
+            for config in dict.fromkeys((*configs.values(), *blocking)):
+                # A worker blocks on a socket of its own for each shard.
+                pooled = replace(config, pool_size=config.pool_size + blocking[config])
+                connections[config] = await Connection.open(
+                    pooled, name=name, connect_timeout_s=START_TIMEOUT_S
+                )
+                stack.push_async_callback(connections[config].close)
+            by_system = {system: connections[config] for system, config in configs.items()}
+            valkey = next(iter(by_system.values()))
+            for system, own in servers.items():
+                shards[system] = {number: connections[config] for number, config in own.items()}
         opened: dict[str, Bucket] = {}
         for bucket in buckets(systems, settings):
             opened[bucket] = await _open_verified(replace(settings.objects.config(), bucket=bucket))
-        yield Backends(settings, valkey, opened)
+        yield Backends(settings, valkey, opened, shards, by_system)
+
+
+@contextlib.asynccontextmanager
+async def open_reachable(
+    configs: Iterable[Config], name: str
+) -> AsyncGenerator[dict[Config, Connection]]:
+    """Connect to the servers that answer now, for an operator who looks at all of them."""
+    from jobwire.valkey import Connection, ValkeyError
+
+    async with contextlib.AsyncExitStack() as stack:
+        opened: dict[Config, Connection] = {}
+        for config in dict.fromkeys(configs):
+            with contextlib.suppress(ValkeyError):
+                opening = Connection.open(config, name=name)
+                opened[config] = await stack.enter_async_context(opening)
+        yield opened
+
+
+def _configs(settings: Settings, systems: Sequence[System]) -> dict[str, Config]:
+    """How each system reaches its keys; SettingsError if one has no hash tag on a Cluster."""
+    config = settings.valkey.config()
+    using = [system for system in systems if Backend.VALKEY in system.needs]
+    if faults := untagged(config, settings, using):
+        raise SettingsError(faults)
+    return {system.name: _config(config, settings, system) for system in using}
+
+
+def _config(config: Config, settings: Settings, system: System) -> Config:
+    if shards := system.shards(settings):
+        return shards[0]  # with servers of their own, none of the system's keys is on this one
+    if system.key_prefix is None:
+        return config
+    prefix = system.key_prefix(settings)
+    # With a server of its own, the system has no keys on this one.
+    return config.for_keys(prefix.tagged if prefix.own_url else prefix.value)
+
+
+def untagged(config: Config, settings: Settings, systems: Sequence[System]) -> list[str]:
+    """The settings that have no hash tag although the server is a Cluster (G-7)."""
+    from jobwire.valkey import Config, ConfigError
+    from jobwire.valkey.cluster import hash_tag
+
+    faults: list[str] = []
+    for system in systems:
+        if system.key_prefix is None:
+            if config.nodes:
+                faults.append(f"systems: {system.name} cannot run on a Cluster: no key prefix")
+            continue
+        prefix = system.key_prefix(settings)
+        try:
+            server = Config.from_url(prefix.own_url) if prefix.own_url else config
+        except ConfigError:
+            continue  # the system reports its URL
+        if server.nodes and not hash_tag(prefix.value):
+            faults.append(
+                f"{prefix.setting}: needs a hash tag on a Cluster; set it to {prefix.tagged!r}"
+            )
+    return faults
 
 
 async def _open_verified(config: BucketConfig) -> Bucket:
@@ -170,6 +256,19 @@ def known_valkey(loaded: Loaded) -> KnownValkey | None:
     if running is None or running.valkey is None:
         return None
     return KnownValkey(Config.from_url(running.valkey), _START)
+
+
+def known_servers(loaded: Loaded, systems: Sequence[System]) -> list[KnownValkey]:
+    """Return that server, and the servers of shards that have their own (G-1), each once."""
+    found: dict[str, KnownValkey] = {}
+    if (known := known_valkey(loaded)) is not None:
+        found[known.config.address] = known
+    # Other shards are on the server of `valkey.url`, and differ by their keys only.
+    for system in systems if loaded.settings.jobs.shards.urls else ():
+        for number, config in system.shards(loaded.settings).items():
+            fix = f"start it, or correct the URL of shard {number}"
+            found.setdefault(config.address, KnownValkey(config, fix))
+    return list(found.values())
 
 
 class KnownBucket(NamedTuple):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jobwire.log import component
 from jobwire.private_files import Untrusted, check_trusted
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from jobwire.objects.lifecycle import Rule
     from jobwire.settings import Loaded, Settings
     from jobwire.systems.backends import SystemBackends
+    from jobwire.valkey import Config
     from jobwire.worker import App
 
 _log = component("systems")
@@ -60,6 +61,18 @@ SchemaDocument = Mapping[str, Any]
 """A JSON Schema with `$defs`; a definition that has an `$id` refers to no other one."""
 Background = Callable[[], Coroutine[Any, Any, None]]
 """Work that runs beside the jobs of a worker, until the last job has ended."""
+
+
+class KeyPrefix(NamedTuple):
+    """What all keys of a system begin with."""
+
+    setting: str
+    """The setting that says so."""
+    value: str
+    tagged: str
+    """One with a hash tag, to suggest: on a Cluster all keys of a system share a slot (G-7)."""
+    own_url: str = ""
+    """The server of these keys, if it is not that of `valkey`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +133,16 @@ class System:
     """Adds its own handlers to the App of a worker; open until the worker has ended."""
     engines: Callable[[WorkerContext], WorkerParts] | None = None
     """What a worker serves; without it the system needs no worker."""
+    valkey_config: Callable[[Settings], Sequence[str]] = lambda _: ()
+    """Lines that the configuration of the embedded Valkey needs for its settings."""
+    key_prefix: Callable[[Settings], KeyPrefix] | None = None
+    """What its keys begin with; without it, it cannot run on a Cluster."""
     bucket: Callable[[Settings], str] = lambda _: ""
     """The name of its bucket; empty: `objects.bucket`."""
     lifecycle_rules: Callable[[], Sequence[Rule]] = lambda: ()
     """The rules that expire old objects of its bucket."""
+    shards: Callable[[Settings], Mapping[int, Config]] = lambda _: {}
+    """The servers of its shards by number, where its keys are spread over several."""
     doctor_checks: Callable[[Loaded], AsyncIterator[Finding]] | None = None
     """Checks of its own, beside those of its backends."""
     schema: Callable[[], SchemaDocument] | None = None

@@ -5,7 +5,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -21,15 +21,21 @@ from jobwire.job.engine import (
 from jobwire.job.ids import new_job_id, new_tokens
 from jobwire.job.messages import (
     CALL_KIND,
+    CHILD_FIELD,
     CHILD_KIND,
     DATA_KIND,
+    ENDED_CHILD_FIELD,
     NO_CHILDREN,
     RECORD_KIND,
+    RESTARTS_FIELD,
     RESULT_FIELD,
+    SIGNAL_FIELD,
     STARTED_FIELD,
+    SUBMIT_KIND,
     CancelRequest,
     Children,
     ChildRequest,
+    ChildSubmission,
     Done,
     Failed,
     JobError,
@@ -44,9 +50,11 @@ from jobwire.job.messages import (
     RenewAnswer,
     Report,
     ReportAnswer,
+    Restarted,
     RetryLater,
     SettleAnswer,
     Settled,
+    Suspended,
     TaskDefinition,
     Token,
     WaitsForChildren,
@@ -90,7 +98,9 @@ class Ran:
     data: Json = None
     """What the handler stored with `ctx.update_data`."""
     calls: Counter[str] = field(default_factory=Counter[str])
-    """How often the function of each step was called, over all runs."""
+    """How often the function of each step was called, over all runs, and each child's task."""
+    waits: list[str] = field(default_factory=list[str])
+    """What the job was suspended for, in order: `sleep`, `signal approval`, `children`."""
 
     def of(self, kind: str) -> list[Json]:
         """The data of all events of one kind."""
@@ -108,6 +118,7 @@ async def run(
     max_attempts: int | None = None,
     timeout_s: float | None = None,
     crash_after: str = "",
+    signals: Mapping[str, object] | None = None,
 ) -> Ran:
     """Run one job to its end, inside the App's lifespan and middleware.
 
@@ -115,7 +126,9 @@ async def run(
     of a task. With `cron`, the name of a cron entry, it is the job that this entry submits.
     `max_attempts` and `timeout_s` are as in a client's request. With `crash_after`, the name of a
     step, the worker loses the job when the result of that step is recorded, and the handler starts
-    once more: `calls` of the result shows what was called again.
+    once more: `calls` of the result shows what was called again. Sleeps end at once; `signals` has
+    the values of signals, and one that is missing does not come in time. Children are run by the
+    App's own handlers.
     """
     if cron:
         entry = next((each for each in app.crons if each.name == cron), None)
@@ -131,9 +144,18 @@ async def run(
     if name == CATCH_ALL:
         name = task if isinstance(task, str) else CATCH_ALL
     plain = cast(Json, msgspec.json.decode(text))
-    engine = SingleJobEngine(
-        name, plain, Policy(max_attempts, timeout_s), handler.queue, handler.wire, crash_after
-    )
+    values = {key: to_json(value) for key, value in (signals or {}).items()}
+    policy = Policy(max_attempts, timeout_s)
+    engine = SingleJobEngine(name, plain, policy, handler.queue, handler.wire, crash_after, values)
+
+    async def run_child(child: ChildSubmission) -> Ran:
+        engine.ran.calls[child.task] += 1
+        try:
+            return await run(app, child.task, msgspec.json.decode(child.payload_json))
+        except ValueError as error:
+            return Ran(error=JobError("unknown_task", str(error)))
+
+    engine.run_child = run_child
     worker = Worker(app, [engine], slots=1)
     running = asyncio.create_task(worker.run())
     try:
@@ -158,6 +180,7 @@ def run_sync(
     max_attempts: int | None = None,
     timeout_s: float | None = None,
     crash_after: str = "",
+    signals: Mapping[str, object] | None = None,
 ) -> Ran:
     """`run` for tests without an event loop."""
     return asyncio.run(
@@ -171,6 +194,7 @@ def run_sync(
             max_attempts=max_attempts,
             timeout_s=timeout_s,
             crash_after=crash_after,
+            signals=signals,
         )
     )
 
@@ -202,10 +226,11 @@ class SingleJobEngine:
 
     name = "memory"
     traits = Traits(
-        uses=frozenset({"postpone", "rate_limit", "children", "update_data"}),
-        steps=StepRules(262_144, 4_194_304, 1_000, announces_calls=True),
+        uses=frozenset({"postpone", "rate_limit", "children", "update_data", "durable"}),
+        steps=StepRules(262_144, 4_194_304, 1_000, announces_calls=True, skips_sleeps=True),
     )
-    reserved_kinds = frozenset({"done", "error", "canceled", "step_done"})
+    reserved_kinds = frozenset({"done", "error", "canceled", "step_done", "suspended"})
+    run_child: "Callable[[ChildSubmission], Awaitable[Ran]] | None" = None
 
     def __init__(
         self,
@@ -215,8 +240,13 @@ class SingleJobEngine:
         queue: str = "",
         wire: str = "",
         crash_after: str = "",
+        signals: Mapping[str, str] | None = None,
     ) -> None:
-        """`crash_after` names a step: its worker dies when the result was recorded."""
+        """`crash_after` names a step: its worker dies when the result was recorded. `signals` has
+        the values of signals, as JSON."""
+        self._signals = signals or {}
+        self._children: dict[str, ChildSubmission] = {}
+        self._resuming: asyncio.Task[None] | None = None
         self.queues = (queue or self.name,)
         self.wire = wire or self.name
         self.ran = Ran()
@@ -280,6 +310,11 @@ class SingleJobEngine:
             if report.kind == RECORD_KIND:
                 answers[-1] = self._write_record(report.step, report.data_json)
                 continue
+            if report.kind == SUBMIT_KIND:
+                child = msgspec.json.decode(report.data_json, type=ChildSubmission)
+                self._children[report.step.removeprefix(CHILD_FIELD)] = child
+                self._record[report.step] = to_json([child.job_id, child.task])
+                continue
             if report.kind == CALL_KIND:
                 self.ran.calls[report.step] += 1
                 continue
@@ -337,9 +372,38 @@ class SingleJobEngine:
             case Postponed() | RateLimited() | WaitsForChildren():
                 self._available.set()
                 return
+            case Suspended():
+                self.ran.waits.append(_wait(outcome))
+                self._resuming = asyncio.ensure_future(self._resume(outcome))
+                return
+            case Restarted(payload_json):
+                payload = cast(Json, msgspec.json.decode(payload_json))
+                self._record = {RESTARTS_FIELD: "1"}
+                self._job = self._job._replace(payload=payload)
+                self._available.set()
+                return
             case _:  # canceled or released: the test itself was stopped
                 pass
         self.over.set()
+
+    async def _resume(self, wait: Suspended) -> None:
+        """What the job waits for comes at once."""
+        if wait.due_field:
+            self._record[wait.due_field] = "0"
+        for name in wait.names:
+            if name.startswith(SIGNAL_FIELD):
+                value = self._signals.get(name.removeprefix(SIGNAL_FIELD))
+                self._record[name] = "[0]" if value is None else f"[0,{value}]"
+            else:
+                self._record[name] = await self._run_child(name.removeprefix(ENDED_CHILD_FIELD))
+        self._available.set()
+
+    async def _run_child(self, name: str) -> str:
+        assert self.run_child is not None
+        ran = await self.run_child(self._children[name])
+        if ran.error is None:
+            return to_json([0, "done", ran.result])
+        return to_json([0, "error", {"code": ran.error.code, "message": ran.error.message}])
 
     async def children(self, leased: LeasedJob) -> Children:  # noqa: ARG002 - of the protocol
         """There are none: no job waits for others here."""
@@ -367,6 +431,10 @@ class SingleJobEngine:
 
     async def deregister(self) -> None:
         """Nothing to do: no other process sees this queue."""
+
+
+def _wait(wait: Suspended) -> str:
+    return f"signal {wait.name}" if wait.kind == "signal" else wait.kind
 
 
 class _LeaseRenewer:

@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from jobwire.valkey.checks import check_duration
+from jobwire.valkey.cluster import Topology, hash_tag, slot_of, topology_of
 from jobwire.valkey.errors import ConfigError
 
 _SCHEMES: Final = {
@@ -21,22 +22,26 @@ _SCHEMES: Final = {
     "rediss": True,
     "unix": False,
 }
+_BASES: Final = ("valkey", "valkeys")
 _SENTINEL: Final = "+sentinel"
 """What a scheme ends with if its hosts are sentinels."""
+_CLUSTER: Final = "+cluster"
+"""What a scheme ends with if its hosts are nodes of a Cluster."""
 _DEFAULT_PORT: Final = 6379
 _SENTINEL_PORT: Final = 26379
 _DEFAULT_POOL: Final = 10
 _TIMEOUTS: Final = ("dial_timeout_s", "failover_timeout_s", "read_timeout_s", "write_timeout_s")
 _LOGIN_OF_SENTINELS: Final = ("sentinel_username", "sentinel_password")
-_IN_QUERY: Final = ("db", "pool_size", *_TIMEOUTS, *_LOGIN_OF_SENTINELS)
+_TEXTS: Final = (*_LOGIN_OF_SENTINELS, "tag")
+_IN_QUERY: Final = ("db", "pool_size", *_TIMEOUTS, *_TEXTS)
 """What may be in the query of a URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     address: str = ""
-    """`host:port`, `[v6]:port`, or the path of a unix socket (starts with `/`). With `sentinels`,
-    which know the address, only a name for messages."""
+    """`host:port`, `[v6]:port`, or the path of a unix socket (starts with `/`). With `sentinels` or
+    `nodes`, which know the address, only a name for messages."""
     sentinels: tuple[str, ...] = ()
     """The addresses of the sentinels, `host:port` each; every dial asks them for the primary."""
     primary: str = ""
@@ -45,6 +50,12 @@ class Config:
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
     """For sentinels that require a login; `username` and `password` are for the servers."""
+    nodes: tuple[str, ...] = ()
+    """Some nodes of a Cluster, `host:port` each; any of them knows the others."""
+    tag: str = ""
+    """The hash tag of all keys; only for a Cluster, which places keys by it."""
+    topology: Topology | None = field(default=None, repr=False, compare=False)
+    """The map of the Cluster, one for all configurations of a process."""
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     db: int = 0
@@ -72,6 +83,14 @@ class Config:
                 raise ConfigError("primary", "is empty; give the name that the sentinels know")
             if not self.address:
                 object.__setattr__(self, "address", ",".join(self.sentinels))
+        elif self.nodes:
+            for address in self.nodes:
+                endpoint_of(address, _DEFAULT_PORT)
+            if not self.address:
+                object.__setattr__(self, "address", ",".join(self.nodes))
+            if self.topology is None:
+                login = (self.username, self.password, self.tls)
+                object.__setattr__(self, "topology", topology_of(self.nodes, *login))
         elif not self.address:
             raise ConfigError("address", "is empty; give host:port or the path of a unix socket")
         else:
@@ -105,6 +124,27 @@ class Config:
             db=0,
         )
 
+    @property
+    def slot(self) -> int | None:
+        """The slot of the hash tag; None without a Cluster or a tag."""
+        return slot_of(self.tag) if self.nodes and self.tag else None
+
+    def for_keys(self, prefix: str) -> "Config":
+        """How to reach the keys that begin with a prefix: on a Cluster, the node of its hash tag.
+        ConfigError if it has none; without a Cluster the same configuration."""
+        if not self.nodes:
+            return self
+        tag = hash_tag(prefix)
+        if not tag:
+            raise ConfigError(
+                "tag", f"a Cluster needs a hash tag in every name; {prefix!r} has none"
+            )
+        return replace(self, tag=tag)
+
+    def of_node(self, address: str) -> "Config":
+        """How to reach one node of the Cluster."""
+        return replace(self, address=address, nodes=(), tag="", topology=None)
+
     def of_primary(self, address: str) -> "Config":
         """How to reach the server that the sentinels name."""
         return replace(self, address=address, sentinels=())
@@ -117,22 +157,30 @@ class Config:
 
         `valkeys://` and `rediss://` mean TLS; `unix:///path?db=0` is a unix socket;
         `valkey+sentinel://user:password@a,b,c/name/0` is the primary `name` of the sentinels a, b
-        and c. The timeouts and `pool_size` may be in the query: `?read_timeout_s=10`.
+        and c; `valkey+cluster://user:password@a,b/?tag=jobs` are the keys with the hash tag `jobs`
+        of the Cluster that a and b belong to. The timeouts and `pool_size` may be in the query:
+        `?read_timeout_s=10`.
         """
-        url, further = _first_host(url)
+        by_sentinels = url.partition("://")[0].endswith(_SENTINEL)
+        default_port = _SENTINEL_PORT if by_sentinels else _DEFAULT_PORT
+        url, further = _first_host(url, default_port)
         try:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
             # Without the cause: its text may contain the password.
             raise ConfigError("url", _url_problem(error)) from None
-        scheme = parts.scheme.removesuffix(_SENTINEL)
-        by_sentinels = scheme != parts.scheme
-        if scheme not in _SCHEMES or (by_sentinels and scheme == "unix"):
-            known = [*_SCHEMES, f"valkey{_SENTINEL}", f"valkeys{_SENTINEL}"]
+        scheme = parts.scheme.removesuffix(_SENTINEL).removesuffix(_CLUSTER)
+        in_cluster = parts.scheme.endswith(_CLUSTER)
+        if scheme not in _SCHEMES or (scheme != parts.scheme and scheme == "unix"):
+            known = [*_SCHEMES, *(f"{s}{kind}" for kind in (_SENTINEL, _CLUSTER) for s in _BASES)]
             raise ConfigError("url", f"starts with none of {', '.join(f'{s}://' for s in known)}")
-        if further and not by_sentinels:
-            raise ConfigError("url", f"has several hosts; use {scheme}{_SENTINEL}:// for sentinels")
+        if further and not by_sentinels and not in_cluster:
+            message = (
+                f"has several hosts; use {scheme}{_SENTINEL}:// for sentinels,"
+                f" {scheme}{_CLUSTER}:// for the nodes of a Cluster"
+            )
+            raise ConfigError("url", message)
         values: dict[str, object] = {
             "username": unquote(parts.username) if parts.username else None,
             "password": unquote(parts.password) if parts.password else None,
@@ -147,6 +195,8 @@ class Config:
             if not primary:
                 raise ConfigError("url", "has no name of a primary: valkey+sentinel://a,b,c/name")
             values["primary"] = unquote(primary)
+        elif in_cluster:
+            values["nodes"] = (_address(parts, port, _DEFAULT_PORT), *further)
         else:
             values["address"] = _address(parts, port, _DEFAULT_PORT)
         if path:
@@ -167,7 +217,7 @@ def endpoint_of(address: str, default_port: int) -> tuple[str, int]:
     return host, int(port)
 
 
-def _first_host(url: str) -> tuple[str, list[str]]:
+def _first_host(url: str, default_port: int) -> tuple[str, list[str]]:
     """The URL with the first of its hosts, and the addresses of the further ones."""
     head, slashes, rest = url.partition("://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
@@ -179,7 +229,7 @@ def _first_host(url: str) -> tuple[str, list[str]]:
     for host in further:
         try:
             parts = urlsplit(f"//{host}")
-            addresses.append(_address(parts, parts.port, _SENTINEL_PORT))
+            addresses.append(_address(parts, parts.port, default_port))
         except ValueError as error:
             raise ConfigError("url", _url_problem(error)) from None
     return f"{head}{slashes}{login}{at}{first}{rest[len(authority) :]}", addresses
@@ -211,7 +261,7 @@ def _query(parts: SplitResult) -> dict[str, object]:
             raise ConfigError(
                 "url", f"has an unknown parameter {name!r}; known: {sorted(_IN_QUERY)}"
             )
-        if name in _LOGIN_OF_SENTINELS:
+        if name in _TEXTS:
             values[name] = texts[-1]
         else:
             values[name] = _number(name, texts[-1], float if name.endswith("_s") else int)

@@ -13,11 +13,14 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from jobwire.valkey.ask import AskedNodes
+from jobwire.valkey.cluster import redirected_to
 from jobwire.valkey.config import Config
 from jobwire.valkey.dial import Loading, backoff_s, check_name
 from jobwire.valkey.dialer import Dialer
 from jobwire.valkey.errors import (
     AuthFailed,
+    ConfigError,
     ConnectionLost,
     NotSent,
     ServerError,
@@ -32,6 +35,7 @@ from jobwire.valkey.resp_socket import (
     MAX_BYTES,
     Arg,
     Push,
+    RepeatableCall,
     Reply,
     RespSocket,
     ScriptCall,
@@ -63,6 +67,10 @@ class Connection(Operations):
         """Prefer `Connection.open`. `setup` commands run first on each new socket; `on_push` gets
         the server's push messages; `on_up` is called after each connect."""
         self.config = Config.from_url(config) if isinstance(config, str) else config
+        self._in_cluster = bool(self.config.nodes)
+        if self._in_cluster and not self.config.tag:
+            message = "is missing; on a Cluster a connection serves the keys of one hash tag"
+            raise ConfigError("tag", f"{message}: config.for_keys('{{jobs}}:'), or ?tag=jobs")
         self.name = check_name(name)
         self._scripts = {script.sha: script for script in scripts}
         self._setup = tuple(setup)
@@ -71,14 +79,20 @@ class Connection(Operations):
         self._loop = asyncio.get_running_loop()
         self._outbox = Outbox()
         self._unknown_script_calls: list[ScriptCall] = []
+        self._redirected: list[RepeatableCall] = []
+        """Calls that a node of a Cluster has refused, in their order; sent again before all
+        others."""
         self._sock: RespSocket | None = None
         self._flush_due = self._closed = self._reloading = False
         self._waiting_timer: asyncio.TimerHandle | None = None
         self._last_error: ValkeyError | None = None
         self._not_primary_at_s = self._reconnected_at_s = float("-inf")
         self._reconnect_task: asyncio.Task[None] | None = None
+        self.sockets_opened = 0
+        """Grows with every socket that replaces a lost one: behind it may be another server."""
         self._dialer = Dialer(self.config)
         self._pool = SocketPool(self._dialer, f"{self.name}-own")
+        self._asked_nodes = AskedNodes(self.config, f"{self.name}-ask", self._loads)
 
     @staticmethod
     def open(
@@ -108,8 +122,13 @@ class Connection(Operations):
     def call(self, *args: Arg) -> Awaitable[Reply]:
         """Issue a command; awaiting returns its reply. Commands leave in call order."""
         check_shareable(args)
-        waiter: Waiter = self._loop.create_future()
-        self._issue(pack(args), waiter)
+        packed = pack(args)
+        if self._in_cluster:
+            waiter = RepeatableCall(loop=self._loop)
+            waiter.packed = packed
+        else:
+            waiter = self._loop.create_future()
+        self._issue(packed, waiter)
         return waiter
 
     def run(
@@ -147,7 +166,14 @@ class Connection(Operations):
     def subscribe(self, *channels: str) -> Subscription:
         """Messages of channels: `async with connection.subscribe("news") as messages:`."""
         self._check_open()
-        return Subscription(partial(self._dialer.dial, f"{self.name}-sub"), channels)
+        dial = partial(self._dialer.dial, f"{self.name}-sub")
+        return Subscription(dial, channels, sharded=self._in_cluster)
+
+    @property
+    def publish_command(self) -> str:
+        """The command whose messages `subscribe` receives: on a Cluster only the nodes of the slot
+        get them (G-14)."""
+        return "SPUBLISH" if self._in_cluster else "PUBLISH"
 
     @property
     def connected(self) -> bool:
@@ -165,7 +191,8 @@ class Connection(Operations):
         self._closed = True
         if self._waiting_timer is not None:
             self._waiting_timer.cancel()
-        for waiter in (*self._unknown_script_calls, *self._outbox.take_all()):
+        not_sent = (*self._redirected, *self._unknown_script_calls, *self._outbox.take_all())
+        for waiter in not_sent:
             fail_waiter(waiter, NotSent("the connection was closed"))
         if self._reconnect_task is not None:
             self._reconnect_task.cancel()
@@ -174,6 +201,7 @@ class Connection(Operations):
             await self._sock.close("the connection was closed here")
             self._sock = None
         await self._pool.close()
+        await self._asked_nodes.close()
         await self._dialer.close()
 
     # Issuing and writing
@@ -254,16 +282,24 @@ class Connection(Operations):
         )
 
     async def _dial(self) -> RespSocket:
-        loads = [("SCRIPT", "LOAD", script.source) for script in self._scripts.values()]
-        sock, _ = await self._dialer.dial(self.name, (*self._setup, *loads), self._on_push)
+        setup = (*self._setup, *self._loads())
+        sock, _ = await self._dialer.dial(self.name, setup, self._on_push)
         return sock
+
+    def _loads(self) -> list[tuple[Arg, ...]]:
+        return [("SCRIPT", "LOAD", script.source) for script in self._scripts.values()]
 
     def _publish(self, sock: RespSocket) -> None:
         """Let callers use a socket that is authenticated and has the scripts loaded."""
         sock.on_capacity = self._flush
         sock.on_unknown_script = self._reload_scripts
-        sock.on_not_primary = lambda: self._replace(sock)
+        if self._in_cluster:
+            sock.on_not_primary = lambda: self._park(sock)
+            sock.repeat = self._repeat
+        else:
+            sock.on_not_primary = lambda: self._replace(sock)
         self._sock, self._last_error = sock, None
+        self.sockets_opened += 1
         if self._on_up is not None:
             self._on_up()
         self._flush()
@@ -273,11 +309,12 @@ class Connection(Operations):
             while True:
                 reason = await asyncio.shield(sock.closed)
                 self._sock = None
+                redirects = self._send_redirected_first()
                 _log.warning(
                     "connection lost address=%(address)s error=%(error)s; reconnecting",
                     {"address": sock.peer, "error": reason},
                 )
-                sock = await self._dial_with_backoff()
+                sock = await self._dial_with_backoff(redirects)
                 _log.info("reconnected address=%(address)s", {"address": sock.peer})
                 self._reconnected_at_s = self._loop.time()
                 self._publish(sock)
@@ -285,10 +322,10 @@ class Connection(Operations):
             # Also a socket that is being replaced and is no longer published.
             await sock.close("the connection was closed here")
 
-    async def _dial_with_backoff(self) -> RespSocket:
-        attempts = 0
+    async def _dial_with_backoff(self, attempts: int) -> RespSocket:
         while True:
-            await self._dialer.pause(backoff_s(attempts))
+            if attempts or not self._in_cluster:  # most often the map has the next node already
+                await self._dialer.pause(backoff_s(attempts))
             attempts += 1
             try:
                 sock = await self._dial()
@@ -328,6 +365,40 @@ class Connection(Operations):
             self._sock = None
             self._loop.call_soon(sock.retire)
 
+    # Calls that a node of a Cluster has refused without running them (G-11)
+
+    def _park(self, sock: RespSocket) -> None:
+        """The node does not serve the slot: new commands wait, those in flight are awaited, then
+        the map tells the next node."""
+        if sock is self._sock:
+            self._sock = None
+            self._loop.call_soon(sock.retire)
+
+    def _repeat(self, call: RepeatableCall, error: ServerError) -> bool:
+        """Take over a refused call; False if it was refused for too long."""
+        if error.code == "ASK":
+            self._asked_nodes.send(call, redirected_to(error))
+            return True
+        now_s = self._loop.time()
+        call.redirects += 1
+        if call.redirects == 1:
+            call.redirected_at_s = now_s
+        elif now_s - call.redirected_at_s > self.config.failover_timeout_s:
+            failed = Unavailable(f"no node of {self.config.address} accepts the command: {error}")
+            failed.__cause__ = error
+            fail_waiter(call, failed)
+            return True
+        self._redirected.append(call)
+        return True
+
+    def _send_redirected_first(self) -> int:
+        """Queue refused calls before all others; returns how often one of them was refused before,
+        for the pause until the next attempt."""
+        calls, self._redirected = self._redirected, []
+        self._outbox.put_first([call for call in calls if not call.done()])
+        self._flush()
+        return max((call.redirects - 1 for call in calls), default=0)
+
     # Scripts that the server does not have (NOSCRIPT)
 
     def _reload_scripts(self, call: ScriptCall) -> None:
@@ -336,6 +407,9 @@ class Connection(Operations):
         None of them ran. New commands wait meanwhile, so that none overtakes them.
         """
         call.reloaded = True
+        if self._in_cluster and self._sock is None:
+            self._redirected.append(call)  # the next node's socket loads the scripts first
+            return
         self._unknown_script_calls.append(call)
         if not self._reloading and self._sock is not None:
             self._reloading = True
@@ -352,7 +426,11 @@ class Connection(Operations):
         for call in calls if refused else ():
             fail_waiter(call, refused or NotSent(""))
         # A connection lost meanwhile does no harm: the next one loads the scripts first.
-        self._outbox.put_first([call for call in calls if not call.done()])
+        waiting = [call for call in calls if not call.done()]
+        if self._redirected:  # by later commands
+            self._redirected[:0] = waiting
+        else:
+            self._outbox.put_first(waiting)
         if not self._closed:
             self._flush()
 

@@ -135,7 +135,7 @@ async def dial(
                 f"no answer from {config.address} within {config.dial_timeout_s:g} s"
             ) from error
         if isinstance(error, OSError):
-            raise Unavailable(f"cannot connect to {config.address}: {_reason(error)}") from error
+            raise Unavailable(f"cannot connect to {config.address}: {reason(error)}") from error
         raise
     return sock, client_id
 
@@ -169,7 +169,10 @@ def _no_server(config: Config, cause: BaseException | None) -> Unavailable:
     return Unavailable(f"{config.address} closed the connection during HELLO: {cause}")
 
 
-def _reason(error: OSError) -> str:
+def reason(error: Exception) -> str:
+    """Why a connection failed, in words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message})"
-    return error.strerror or str(error)
+    if isinstance(error, ConnectionRefusedError):  # asyncio's own words have the address again
+        return "Connection refused"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

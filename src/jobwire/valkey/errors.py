@@ -9,6 +9,7 @@
       AuthFailed        the server refuses the user name or password
       ServerError       the server replied with an error; `.code` is its first word
         GroupExists, GroupNotFound, StreamNotFound
+        Moved           another node of a Cluster has the slot: nothing ran
       ConsumerClosed, NotStarted, AlreadyStarted    a toolkit object used out of turn
 
 No message contains a password.
@@ -74,6 +75,11 @@ class StreamNotFound(ServerError):
     """A group cannot be created on a stream that does not exist."""
 
 
+class Moved(ServerError):
+    """Another node of the Cluster has the slot now; the next dial finds it. Only callers of
+    exclusive sockets see it."""
+
+
 class ConsumerClosed(ValkeyError):
     """The consumer was stopped; build a new one."""
 
@@ -86,7 +92,11 @@ class AlreadyStarted(ValkeyError):
     """A second `start()`."""
 
 
-_BY_CODE: dict[str, type[ServerError]] = {"BUSYGROUP": GroupExists, "NOGROUP": GroupNotFound}
+_BY_CODE: dict[str, type[ServerError]] = {
+    "BUSYGROUP": GroupExists,
+    "NOGROUP": GroupNotFound,
+    "MOVED": Moved,
+}
 
 
 def error_reply(text: str) -> ServerError:

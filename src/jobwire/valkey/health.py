@@ -11,6 +11,7 @@ from jobwire.valkey.checks import check_client
 from jobwire.valkey.connection import Connection
 from jobwire.valkey.errors import ConfigError, ServerError
 from jobwire.valkey.operations import Client
+from jobwire.valkey.resp_socket import Reply
 from jobwire.valkey.scripts import load_scripts
 
 _SCRIPTS: Final = load_scripts("jobwire.valkey.lua")
@@ -54,8 +55,8 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationFault:
-    """A setting with which a failover loses more than it has to, or leaves a server that refuses
-    writes (G-21)."""
+    """A setting or a state with which a failover loses more than it has to, or leaves a server that
+    refuses writes (G-21)."""
 
     found: str
     why: str
@@ -97,7 +98,7 @@ class HealthChecker:
         """All values; with a stream and a group, also the group's lag."""
         ping = await self.ping()
         text = await self._connection.call("INFO", "server", "memory", "persistence", "replication")
-        info = dict(line.split(":", 1) for line in str(text).splitlines() if ":" in line)
+        info = _parsed(text)
         lag = await self._lag(stream, group) if stream and group else None
         return Health(
             latency_s=ping.latency_s,
@@ -114,8 +115,7 @@ class HealthChecker:
 
     async def replication_faults(self) -> list[ReplicationFault]:
         """What is wrong with a primary that is to fail over; nothing where it cannot be read."""
-        text = await self._connection.call("INFO", "replication")
-        found = dict(line.split(":", 1) for line in str(text).splitlines() if ":" in line)
+        found = _parsed(await self._connection.call("INFO", "replication"))
         faults: list[ReplicationFault] = []
         replicas = int(found.get("connected_slaves", 0))
         if found["role"] == "master" and replicas < _REPLICAS:
@@ -139,6 +139,44 @@ class HealthChecker:
             )
         return faults
 
+    async def cluster_faults(self, max_node_timeout_s: float) -> list[ReplicationFault]:
+        """What is wrong with a primary of a Cluster, for a failover or for a slot that moves."""
+        info = _parsed(await self._connection.call("INFO", "replication"))
+        faults: list[ReplicationFault] = []
+        if info["role"] == "master" and not int(info.get("connected_slaves", 0)):
+            has, why = "it has no replica", "nothing takes over its slots when it fails"
+            faults.append(ReplicationFault(has, why, "start a replica: CLUSTER REPLICATE"))
+        if moving := await self._half_moved_slots():
+            has = f"slots that are moved key by key: {moving}"
+            why = "scripts find only a part of a job: it may be done without its last event"
+            fix = "end it: CLUSTER SETSLOT <slot> STABLE, or move the rest; use MIGRATESLOTS"
+            faults.append(ReplicationFault(has, why, fix))
+        try:
+            reply = await self._connection.call("CONFIG", "GET", "cluster-*")
+        except ServerError:
+            return faults  # hosted servers do not allow CONFIG
+        settings = cast("dict[str, str]", reply)
+        if settings["cluster-require-full-coverage"] == "yes":
+            has = "cluster-require-full-coverage is yes"
+            why = "when one primary is gone, all others refuse commands too"
+            faults.append(ReplicationFault(has, why, "CONFIG SET cluster-require-full-coverage no"))
+        timeout_s = int(settings["cluster-node-timeout"]) / 1000
+        if timeout_s > max_node_timeout_s:
+            has = f"cluster-node-timeout is {timeout_s:g} s, above {max_node_timeout_s:g} s"
+            why = "leases expire before a replica takes over"
+            fix = f"CONFIG SET cluster-node-timeout {max_node_timeout_s * 1000:.0f}"
+            faults.append(ReplicationFault(has, why, fix))
+        return faults
+
+    async def _half_moved_slots(self) -> str:
+        """The slots of the node that asked that are open, in the words of CLUSTER NODES."""
+        try:
+            text = str(await self._connection.call("CLUSTER", "NODES"))
+        except ServerError:
+            return ""
+        words = text.split()
+        return ", ".join(word.strip("[]").split("-")[0] for word in words if word[0] == "[")
+
     async def _lag(self, stream: str, group: str) -> int | None:
         lag = cast(int, await self._connection.run(_LAG, [stream], [group, _MAX_LAG]))
         return lag if lag >= 0 else None
@@ -151,3 +189,7 @@ class HealthChecker:
         except ServerError:
             return None  # hosted servers do not allow CONFIG
         return "rdb" if points.get("save") else "none"
+
+
+def _parsed(info: Reply) -> dict[str, str]:
+    return dict(line.split(":", 1) for line in str(info).splitlines() if ":" in line)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from jobwire.valkey.errors import NotSent
-from jobwire.valkey.resp_socket import ScriptCall, Waiter
+from jobwire.valkey.resp_socket import RepeatableCall, Waiter
 
 MAX_COMMANDS: Final = 100_000
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -39,7 +39,7 @@ class Outbox:
         self._packed.append(packed)
         self._waiters.append(waiter)
 
-    def put_first(self, calls: Sequence[ScriptCall]) -> None:
+    def put_first(self, calls: Sequence[RepeatableCall]) -> None:
         """Put calls that were refused without effect before all others."""
         self._removed -= len(calls)
         self._size += sum(len(call.packed) for call in calls)

@@ -30,12 +30,24 @@ _GRACE_S: Final = 0.05
 INCOMPLETE: Final = object()  # hiredis' default for "no reply yet" is False, a legal reply
 NOT_PRIMARY: Final = frozenset({"READONLY", "MASTERDOWN", "LOADING"})
 """Codes of a server that is not the primary now: nothing ran, and a new dial may find it."""
+REDIRECTS: Final = NOT_PRIMARY | {"MOVED", "CLUSTERDOWN", "TRYAGAIN"}
+"""The like of a node of a Cluster that does not serve the slot now (G-11)."""
 
 
-class ScriptCall(asyncio.Future[Reply]):
-    """The waiter of an EVALSHA; keeps its bytes for a repetition after NOSCRIPT."""
+class RepeatableCall(asyncio.Future[Reply]):
+    """A waiter that keeps the bytes of its command, for a repetition after a reply that says that
+    nothing ran."""
 
     packed: bytes
+    redirects: int = 0
+    """How often a node of a Cluster has refused it."""
+    redirected_at_s: float = 0.0
+    """When the first one did."""
+
+
+class ScriptCall(RepeatableCall):
+    """The waiter of an EVALSHA, which may be repeated after NOSCRIPT."""
+
     reloaded: bool = False
 
 
@@ -104,6 +116,12 @@ class RespSocket(asyncio.Protocol):
         """Called on NOSCRIPT: the connection loads its scripts and sends the call again."""
         self.on_not_primary: Callable[[], None] = _ignore
         """Called when the server replies that it accepts no writes."""
+        self.redirects = NOT_PRIMARY
+        """The codes that mean this."""
+        self.on_redirect: Callable[[ServerError], None] = _ignore
+        """Gets the error with such a code, before all others."""
+        self.repeat: Callable[[RepeatableCall, ServerError], bool] | None = None
+        """Takes over a call that was refused so, or by ASK; False if its caller gets the error."""
 
     @property
     def capacity(self) -> int:
@@ -268,8 +286,16 @@ class RespSocket(asyncio.Protocol):
     # Failures
 
     def _error(self, waiter: Waiter, error: ServerError) -> None:
-        if error.code in NOT_PRIMARY:
+        if error.code in self.redirects:
+            self.on_redirect(error)
             self.on_not_primary()
+        if (
+            self.repeat is not None
+            and isinstance(waiter, RepeatableCall)
+            and (error.code in self.redirects or error.code == "ASK")
+            and self.repeat(waiter, error)
+        ):
+            return
         if (
             error.code == "NOSCRIPT"
             and self.on_unknown_script is not None

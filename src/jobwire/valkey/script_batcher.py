@@ -80,26 +80,42 @@ class ScriptBatcher(Generic[T]):
                 except Exception as error:  # noqa: BLE001 - raised in its caller
                     self._fail([waiter], error)
 
-    def _call(self, waiters: "Sequence[asyncio.Future[T]]", items: Sequence[Sequence[Arg]]) -> None:
+    def _arguments(self, items: Sequence[Sequence[Arg]]) -> tuple[Sequence[Arg], list[Arg]]:
+        """Keys and arguments of a call with these items."""
         args: list[Arg] = [*self._head()]
         for item in items:
             args += item
-        reply = self._connection.run(self._script, self._keys, args)
-        cast("asyncio.Future[Reply]", reply).add_done_callback(partial(self._answer, waiters))
+        return self._keys, args
+
+    def _call(self, waiters: "Sequence[asyncio.Future[T]]", items: Sequence[Sequence[Arg]]) -> None:
+        reply = self._connection.run(self._script, *self._arguments(items))
+        answer = partial(self._answer, waiters, items)
+        cast("asyncio.Future[Reply]", reply).add_done_callback(answer)
 
     def _answer(
-        self, waiters: "Sequence[asyncio.Future[T]]", reply: "asyncio.Future[Reply]"
+        self,
+        waiters: "Sequence[asyncio.Future[T]]",
+        items: Sequence[Sequence[Arg]],
+        reply: "asyncio.Future[Reply]",
     ) -> None:
         if reply.cancelled():
             self._fail(waiters, ValkeyError("the call was cancelled"))
         elif (error := reply.exception()) is not None:
-            self._fail(waiters, error)
+            self._call_failed(waiters, items, error)
         else:
             answers, width, at = cast("list[Reply]", reply.result()), self._width, 0
             for waiter in waiters:
                 if not waiter.done():
                     self._set_answer(waiter, answers[at : at + width])
                 at += width
+
+    def _call_failed(
+        self,
+        waiters: "Sequence[asyncio.Future[T]]",
+        items: Sequence[Sequence[Arg]],  # noqa: ARG002 - for those that know which item it was
+        error: BaseException,
+    ) -> None:
+        self._fail(waiters, error)
 
     def _fail(self, waiters: "Sequence[asyncio.Future[T]]", error: BaseException) -> None:
         for waiter in waiters:

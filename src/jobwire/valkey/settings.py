@@ -22,7 +22,8 @@ class ValkeySettings:
 
     url: str = field(default="", repr=False)
     """The server in one line: valkey://user:password@host:6379/0 (valkeys:// for TLS), or
-    valkey+sentinel://user:password@a,b,c/name with the sentinels a, b, c."""
+    valkey+sentinel://user:password@a,b,c/name with the sentinels a, b, c, or
+    valkey+cluster://user:password@a,b with some nodes of a Cluster."""
     address: str = _DEFAULT_ADDRESS
     """Host:port, instead of `url`."""
     username: str = ""
@@ -100,7 +101,8 @@ class ValkeySettings:
             query = f"?{urlencode(login)}" if login else ""
             path = f"{quote(config.primary, safe='')}/{config.db}"
             return f"{scheme}+sentinel://{user}{config.address}/{path}{query}"
-        return f"{scheme}://{user}{config.address}/{config.db}"
+        kind = "+cluster" if config.nodes else ""
+        return f"{scheme}{kind}://{user}{config.address}/{config.db}"
 
     def check(self) -> Iterator[tuple[str, str]]:
         """Yield each error: the field, and what is wrong with it."""

@@ -75,6 +75,11 @@ class StreamFollower(Generic[E]):
         return sum(1 for stream in self._streams.keys for _ in stream.subscriptions)
 
     @property
+    def table_use(self) -> float:
+        """How much of the server's table of tracked keys is in use."""
+        return self._streams.table_use
+
+    @property
     def connection(self) -> Connection:
         return self._streams.connection
 

@@ -25,9 +25,11 @@ class Dial(Protocol):
 
 
 class Subscription:
-    def __init__(self, dial: Dial, channels: tuple[str, ...]) -> None:
+    def __init__(self, dial: Dial, channels: tuple[str, ...], *, sharded: bool = False) -> None:
+        """`sharded` channels are those of SPUBLISH: they belong to a slot of a Cluster."""
         self._dial = dial
         self._channels = channels
+        self._command = "SSUBSCRIBE" if sharded else "SUBSCRIBE"
         self._sock: RespSocket | None = None
         self._messages: deque[tuple[str, str]] = deque()
         self._changed = asyncio.Event()
@@ -67,7 +69,8 @@ class Subscription:
         sock, _ = await self._dial(on_push=self._store)
         sock.closed.add_done_callback(lambda _: self._changed.set())
         try:
-            sock.send_unanswered("SUBSCRIBE", *self._channels)
+            sock.on_not_primary = sock.retire
+            sock.send_unanswered(self._command, *self._channels)
             await sock.call("PING")  # its reply follows SUBSCRIBE's
         except BaseException:  # also cancelled: nothing else would close it
             await sock.close("not subscribed")
@@ -93,7 +96,7 @@ class Subscription:
 
     def _store(self, push: Push) -> None:
         match push:
-            case ["message", str(channel), str(text)]:
+            case ["message" | "smessage", str(channel), str(text)]:
                 if len(self._messages) >= MAX_UNREAD:
                     self._messages.clear()
                     self._missed = True

@@ -11,6 +11,7 @@ a known key may be served from what was read before, or `mark` the key for a rea
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
@@ -26,8 +27,13 @@ _log = logging.getLogger("jobwire.valkey")
 _WINDOW_S: Final = 0.005
 MAX_READS: Final = 1_000
 """Keys that are read in one turn of the event loop."""
+_SPREAD_S: Final = 1.0
+"""Over how long more keys than that are read again after a reconnect."""
 _TICK_S: Final = 5.0
-"""A PING detects a dead connection where nothing else is sent."""
+"""How often the server is asked for its tracking table, which also detects a dead connection."""
+_TABLE: Final = "tracking-table-max-keys"
+_MAX_KEYS: Final = 1_000_000
+"""The server's default, where it does not tell."""
 _PAUSE_S: Final = 0.25
 
 
@@ -74,6 +80,10 @@ class TrackingReader(Generic[K]):
         self._timer: asyncio.Handle | None = None
         self._pause: asyncio.Handle | None = None
         self._flushed_at_s = float("-inf")
+        self._again: asyncio.Task[None] | None = None
+        self.table_use = 0.0
+        """How much of the server's table of tracked keys is in use, by all clients. A full table
+        makes the server announce changes that did not happen (G-16)."""
 
     @contextlib.asynccontextmanager
     async def running(
@@ -95,6 +105,8 @@ class TrackingReader(Generic[K]):
                 yield
             finally:
                 ticks.cancel()
+                if self._again is not None:
+                    self._again.cancel()
                 for timer in (self._timer, self._pause):
                     if timer is not None:
                         timer.cancel()
@@ -162,14 +174,44 @@ class TrackingReader(Generic[K]):
         """A new connection has no tracking armed, and an emptied server no keys."""
         for tracked in self._keys.values():
             tracked.changed = True
-            self.mark(tracked)
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        if len(self._keys) <= MAX_READS:
+            self._mark_all(tuple(self._keys.values()))
+        else:
+            self._again = self._loop.create_task(self._spread(), name="tracking: read again")
+
+    def _mark_all(self, keys: Iterable[K]) -> None:
+        for tracked in keys:
+            if self._keys.get(tracked.key) is tracked:
+                self.mark(tracked)
+
+    async def _spread(self) -> None:
+        """G-15: the server and this process serve others meanwhile."""
+        keys = tuple(self._keys.values())
+        parts = math.ceil(len(keys) / MAX_READS)
+        for part in range(parts):
+            self._mark_all(keys[part::parts])
+            await asyncio.sleep(_SPREAD_S / parts)
 
     async def _tick(self) -> None:
         while True:
+            with contextlib.suppress(ValkeyError):
+                self.table_use = await self._read_table_use()
             await asyncio.sleep(_TICK_S)
             self._on_tick()
-            with contextlib.suppress(ValkeyError):
-                await self.connection.call("PING")
+
+    async def _read_table_use(self) -> float:
+        info = str(await self.connection.call("INFO", "stats"))
+        used = info.partition("tracking_total_keys:")[2].partition("\r")[0]
+        try:
+            reply = await self.connection.call("CONFIG", "GET", _TABLE)
+        except ServerError:  # hosted servers do not allow CONFIG
+            most = _MAX_KEYS
+        else:
+            most = int(cast("dict[str, str]", reply).get(_TABLE, 0))
+        return int(used or 0) / most if most else 0.0
 
     # Reads
 

@@ -49,7 +49,7 @@ from jobwire.job.messages import (
     TaskDefinition,
 )
 from jobwire.job.retry import Backoff
-from jobwire.task import AMBIGUOUS, ATTRIBUTE, HasTask, Task
+from jobwire.task import AMBIGUOUS, ATTRIBUTE, HasTask, Task, task_of
 from jobwire.worker import signature
 from jobwire.worker.codec import NotJson, to_json
 from jobwire.worker.context import Context, SyncContext
@@ -108,6 +108,11 @@ class Handler:
     """What it uses beyond the means of every wire."""
     keep_done: timedelta | None = None
     """How long its done jobs are kept, on a wire with a retention; None: as the settings say."""
+
+    @property
+    def on_failure(self) -> str:
+        """The task of the job that follows a failed one; empty: none."""
+        return self.definition.on_failure
 
     def with_function(self, function: Callable[[Context[Any, Any]], object]) -> "Handler":
         """The same with a wrapper of its function, which takes the context with the payload."""
@@ -400,6 +405,7 @@ class App:
         example: object = None,
         uses: Collection[Use] = (),
         keep_done: timedelta | None = None,
+        on_failure: "str | HasTask[Any, Any]" = "",
     ) -> "RegisterHandler":
         """Register a function for `task`: an `async def`, a `def` (runs in a thread), or, with
         `process=True`, either of them in its own process.
@@ -410,14 +416,19 @@ class App:
 
         `timeout_s` and `retries` apply to jobs that request no other. `concurrency` is how many of
         them run at a time in one worker. `example` is a valid payload. `uses` names what it needs
-        beyond the means of every wire: "postpone", "rate_limit", "children", "update_data"; a
-        worker refuses to start on a queue that lacks one of them. `keep_done` is how long its done
-        jobs are kept, in place of `jobs.keep_done`.
+        beyond the means of every wire: "postpone", "rate_limit", "children", "update_data",
+        "durable"; a worker refuses to start on a queue that lacks one of them. `keep_done` is how
+        long its done jobs are kept, in place of `jobs.keep_done`. `on_failure` is another handler
+        of this App, or the name of its task: a job of it is submitted when a job of this one has
+        ended with an error, with a `FailedJob` as payload.
         """
         _check(task, timeout_s, retries, concurrency)
         if keep_done is not None and keep_done < timedelta(seconds=1):
             raise ValueError(f"handler {task!r}: keep_done={keep_done} must be at least 1 s")
         _check_queue(task, queue, wire)
+        following = on_failure if isinstance(on_failure, str) else task_of(on_failure).name
+        if following == task:
+            raise ValueError(f"handler {task!r}: on_failure= names the handler itself")
         if unknown := set(uses) - _USES:
             known = ", ".join(sorted(_USES))
             raise ValueError(f"handler {task!r}: uses={sorted(unknown)} is unknown; it is {known}")
@@ -442,7 +453,10 @@ class App:
                 function=function,
                 signature=parameters,
                 definition=TaskDefinition(
-                    task, parameters.schema_json(), _example_json(task, parameters, example)
+                    task,
+                    parameters.schema_json(),
+                    _example_json(task, parameters, example),
+                    following,
                 ),
                 timeout_s=timeout_s,
                 max_attempts=retries + 1,

@@ -8,22 +8,26 @@ It knows no wire: reports go to a sink (`reports.py`).
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, overload
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, ParamSpec, overload
 
 from jobwire.job.engine import Use
-from jobwire.job.errors import Fail
+from jobwire.job.errors import ChildFailed, Fail, JobSuspended
 from jobwire.job.ids import new_job_id
 from jobwire.job.messages import (
     CHILD_KIND,
     DATA_KIND,
+    SIGNAL_FIELD,
     JobId,
     JobInfo,
     Report,
     check_kind,
 )
-from jobwire.worker import steps
+from jobwire.task import HasTask
+from jobwire.worker import steps, waits
 from jobwire.worker.codec import MAX_REPORT_BYTES, to_json
 from jobwire.worker.reports import ChildrenAnswer, ReportSink
+from jobwire.worker.waits import Child
 
 MYPY = False  # mypy takes it for True
 
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
         P = TypeVar("P", default=AnyObject)  # pyright: ignore[reportConstantRedefinition]
         S = TypeVar("S", default=AnyState)  # pyright: ignore[reportConstantRedefinition]
     T = TypeVar("T")
+    Q = TypeVar("Q")
 
     class _Parameters(Generic[P, S]):
         __slots__ = ()
@@ -51,7 +56,7 @@ else:
     from types import GenericAlias
     from typing import TypeVar
 
-    P, S, T = TypeVar("P"), TypeVar("S"), TypeVar("T")
+    P, S, T, Q = TypeVar("P"), TypeVar("S"), TypeVar("T"), TypeVar("Q")
 
     class _Parameters:
         """One or two parameters: before Python 3.13 a type variable has no default at run time."""
@@ -210,9 +215,114 @@ class Context(_Parameters[P, S]):
         plan = steps.plan(self.sink.steps, name, function, once=True)
         return steps.run(plan, self.sink, function, args, kwargs)
 
+    @property
+    def replaying(self) -> bool:
+        """Whether the handler has run before for this job, at least in part."""
+        if self.job.attempt > 1 or self.job.deliveries > 1:
+            return True
+        return any(not field.startswith(SIGNAL_FIELD) for field in self.sink.steps.fields)
+
+    def sleep(
+        self, seconds: float | timedelta, *, name: str = "sleep"
+    ) -> Coroutine[Any, Any, None]:
+        """Let the job wait this long. Below five seconds it waits in the worker; otherwise it is
+        suspended, which ends this run, and a later one goes on here. A name that is used again gets
+        a number, as that of a step. Needs `uses={"durable"}`, as all calls that suspend."""
+        self._require_durable()
+        return steps.run(waits.sleep(self.sink.steps, seconds, name), self.sink)
+
+    @overload
+    def wait_for_signal(
+        self, name: str, kind: type[T], *, timeout_s: float | timedelta = ...
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def wait_for_signal(
+        self, name: str, kind: None = ..., *, timeout_s: float | timedelta = ...
+    ) -> Coroutine[Any, Any, Any]: ...
+    def wait_for_signal(
+        self, name: str, kind: Any = None, *, timeout_s: float | timedelta = waits.DEFAULT_WAIT_S
+    ) -> Coroutine[Any, Any, Any]:
+        """The value of a signal (`client.signal(job_id, name, value)`), in the type `kind`. The job
+        is suspended until it comes; one that came before is kept. SignalTimeout, which is a
+        TimeoutError, after `timeout_s` (at most 30 days). A signal has one value: the same name
+        returns it again."""
+        self._require_durable()
+        return steps.run(waits.signal(self.sink.steps, name, kind, timeout_s), self.sink)
+
+    @overload
+    def submit(
+        self, task: str, payload: object = ..., *, key: str | None = ...
+    ) -> Coroutine[Any, Any, Child[Any]]: ...
+    @overload
+    def submit(
+        self, task: HasTask[Q, T], payload: "Q | Mapping[str, object]", *, key: str | None = ...
+    ) -> Coroutine[Any, Any, Child[T]]: ...
+    def submit(
+        self, task: Any, payload: Any = None, *, key: str | None = None
+    ) -> Coroutine[Any, Any, Child[Any]]:
+        """Submit a job whose end this one can wait for with `gather`. It is made once, however
+        often the handler starts. Children of the same task are told apart by their number, or by
+        `key` where the order of the calls may change."""
+        self._require_durable()
+        plan = waits.submit(self.sink.steps, self.job.id, task, payload, key)
+        return steps.run(plan, self.sink)
+
+    @overload
+    def gather(
+        self, *children: Child[T], return_exceptions: Literal[False] = ...
+    ) -> Coroutine[Any, Any, list[T]]: ...
+    @overload
+    def gather(
+        self, *children: Child[T], return_exceptions: bool
+    ) -> Coroutine[Any, Any, list[T | ChildFailed]]: ...
+    def gather(
+        self, *children: Child[Any], return_exceptions: bool = False
+    ) -> Coroutine[Any, Any, Any]:
+        """The results of children, in their order. The job is suspended until all have ended. If
+        one has failed: ChildFailed, or with `return_exceptions` that in its place."""
+        self._require_durable()
+        plan = waits.gather(self.sink.steps, children, return_exceptions)
+        return steps.run(plan, self.sink)
+
+    @overload
+    def run(
+        self, task: str, payload: object = ..., *, key: str | None = ...
+    ) -> Coroutine[Any, Any, Any]: ...
+    @overload
+    def run(
+        self, task: HasTask[Q, T], payload: "Q | Mapping[str, object]", *, key: str | None = ...
+    ) -> Coroutine[Any, Any, T]: ...
+    def run(
+        self, task: Any, payload: Any = None, *, key: str | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Submit a child and return its result."""
+
+        async def run(submitting: Coroutine[Any, Any, Child[Any]]) -> Any:
+            (result,) = await self.gather(await submitting)
+            return result
+
+        return run(self.submit(task, payload, key=key))
+
+    def restart(self, payload: object) -> Coroutine[Any, Any, NoReturn]:
+        """Begin anew with another payload and an empty record, as the same job: for handlers that
+        never end and would fill their record."""
+        self._require_durable()
+        return steps.run(waits.restart(self.sink.steps, payload), self.sink)
+
     def _require(self, use: Use) -> None:
         if use not in self.sink.uses:
             raise undeclared(use)
+
+    def _require_durable(self) -> None:
+        """D-18: in a queue that others read, a job that goes on could start from zero."""
+        self._require("durable")
+        rules = self.sink.steps.rules
+        if rules is not None and self.job.source == rules.shared_queue:
+            raise Fail(
+                "unsupported",
+                f"jobs of the queue {self.job.source!r} cannot be suspended, since workers of "
+                "others may take them: name the App or the handler's queue",
+            )
 
 
 class SyncContext(Context[P, S]):
@@ -258,6 +368,67 @@ class SyncContext(Context[P, S]):
     ) -> Any:
         plan = steps.plan(self.sink.steps, name, function, once=True)
         return steps.run_sync(plan, self.sink, function, args, kwargs)
+
+    def sleep(  # pyright: ignore[reportIncompatibleMethodOverride] - a `def` cannot await
+        self, seconds: float | timedelta, *, name: str = "sleep"
+    ) -> None:
+        self._require_durable()
+        steps.run_sync(waits.sleep(self.sink.steps, seconds, name), self.sink)
+
+    @overload
+    def wait_for_signal(
+        self, name: str, kind: type[T], *, timeout_s: float | timedelta = ...
+    ) -> T: ...
+    @overload
+    def wait_for_signal(
+        self, name: str, kind: None = ..., *, timeout_s: float | timedelta = ...
+    ) -> Any: ...
+    def wait_for_signal(  # pyright: ignore[reportIncompatibleMethodOverride] - a `def` cannot await
+        self, name: str, kind: Any = None, *, timeout_s: float | timedelta = waits.DEFAULT_WAIT_S
+    ) -> Any:
+        self._require_durable()
+        return steps.run_sync(waits.signal(self.sink.steps, name, kind, timeout_s), self.sink)
+
+    @overload
+    def submit(self, task: str, payload: object = ..., *, key: str | None = ...) -> Child[Any]: ...
+    @overload
+    def submit(
+        self, task: HasTask[Q, T], payload: "Q | Mapping[str, object]", *, key: str | None = ...
+    ) -> Child[T]: ...
+    def submit(  # pyright: ignore[reportIncompatibleMethodOverride] - a `def` cannot await
+        self, task: Any, payload: Any = None, *, key: str | None = None
+    ) -> Child[Any]:
+        self._require_durable()
+        plan = waits.submit(self.sink.steps, self.job.id, task, payload, key)
+        return steps.run_sync(plan, self.sink)
+
+    @overload
+    def gather(self, *children: Child[T], return_exceptions: Literal[False] = ...) -> list[T]: ...
+    @overload
+    def gather(self, *children: Child[T], return_exceptions: bool) -> list[T | ChildFailed]: ...
+    def gather(  # pyright: ignore[reportIncompatibleMethodOverride] - a `def` cannot await
+        self, *children: Child[Any], return_exceptions: bool = False
+    ) -> Any:
+        self._require_durable()
+        plan = waits.gather(self.sink.steps, children, return_exceptions)
+        return steps.run_sync(plan, self.sink)
+
+    @overload
+    def run(self, task: str, payload: object = ..., *, key: str | None = ...) -> Any: ...
+    @overload
+    def run(
+        self, task: HasTask[Q, T], payload: "Q | Mapping[str, object]", *, key: str | None = ...
+    ) -> T: ...
+    def run(  # pyright: ignore[reportIncompatibleMethodOverride] - a `def` cannot await
+        self, task: Any, payload: Any = None, *, key: str | None = None
+    ) -> Any:
+        (result,) = self.gather(self.submit(task, payload, key=key))
+        return result
+
+    def restart(self, payload: object) -> NoReturn:
+        self._require_durable()
+        steps.run_sync(waits.restart(self.sink.steps, payload), self.sink)
+        raise JobSuspended
 
 
 def undeclared(use: Use) -> Fail:

@@ -28,11 +28,13 @@ class LateStarts:
         self._tasks = tasks
         self._runner = runner
         self._runs: list[Run] = []
+        self._is_renewing = False
 
     def add(self, run: Run) -> None:
         """Renew its lease, then begin it."""
         self._runs.append(run)
-        if len(self._runs) == 1:
+        if not self._is_renewing:
+            self._is_renewing = True
             self._tasks.start(self._begin_all(), "renewal of late starts")
 
     async def _begin_all(self) -> None:
@@ -44,4 +46,6 @@ class LateStarts:
             except Exception:  # noqa: BLE001, S112 - the queue loop recovers; then retried
                 continue
             del self._runs[:count]
+            # Adds those that are late again: one task renews all, so that none is begun twice.
             self._tasks.start(self._runner.drive(self._runner.begin(ours)))
+        self._is_renewing = False

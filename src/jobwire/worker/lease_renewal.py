@@ -131,18 +131,37 @@ class LeaseRenewalThread:
     def _run(self) -> None:
         try:
             while not self._wait(self._pause_s()):
+                self._renew_due()
                 for renewal in self._renewals:
-                    if (now_s := time.monotonic()) >= renewal.due_s:
-                        pause_s = renewal.renewer.period_s
-                        if not self._renew_all(renewal):
-                            backoff_s = retry.delay_s(_FAILED_BACKOFF, 1, random_fraction())
-                            pause_s = min(pause_s, backoff_s)
-                        renewal.due_s = now_s + pause_s
                     renewal.attempt("heartbeat was not sent", renewal.renewer.heartbeat)
                 self._check_loop()
         finally:
             for renewal in self._renewals:
                 renewal.renewer.close()
+
+    def _renew_due(self) -> None:
+        """Renew what is due, all engines side by side: a call waits for a server that does not
+        answer, and the leases at other servers must not expire meanwhile."""
+        now_s = time.monotonic()
+        calls: list[threading.Thread] = []
+        for renewal in self._renewals:
+            if now_s >= renewal.due_s:
+                renewal.due_s = now_s + renewal.renewer.period_s
+                if renewal.runs(now_s):
+                    call = threading.Thread(target=self._renew, args=(renewal,), daemon=True)
+                    calls.append(call)
+        for call in calls[1:]:
+            call.start()
+        for call in calls[:1]:
+            call.run()
+        for call in calls[1:]:
+            call.join()
+
+    def _renew(self, renewal: _Renewal) -> None:
+        asked_s = time.monotonic()
+        if not self._renew_all(renewal):
+            backoff_s = retry.delay_s(_FAILED_BACKOFF, 1, random_fraction())
+            renewal.due_s = min(renewal.due_s, asked_s + backoff_s)
 
     def _pause_s(self) -> float:
         due_s = min(renewal.due_s for renewal in self._renewals)
@@ -176,7 +195,7 @@ class LeaseRenewalThread:
         for run, answer in zip(runs, answers, strict=True):
             if answer is RenewAnswer.RENEWED:
                 run.leased_s = asked_s
-            else:
+            elif answer is not RenewAnswer.REFUSED:
                 not_renewed.setdefault(run.owner, []).append((run.leased.token, answer))
         for queue_loop, tokens in not_renewed.items():
             with contextlib.suppress(RuntimeError):  # the loop is closed

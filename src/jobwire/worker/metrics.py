@@ -16,7 +16,9 @@ from jobwire.job.messages import (
     Postponed,
     RateLimited,
     Released,
+    Restarted,
     RetryLater,
+    Suspended,
     WaitsForChildren,
 )
 
@@ -34,6 +36,8 @@ _LABELS: Final[dict[type[Outcome] | None, str]] = {
     Postponed: "postponed",
     RateLimited: "rate_limited",
     WaitsForChildren: "waits_for_children",
+    Suspended: "suspended",
+    Restarted: "restarted",
     None: LOST,
 }
 

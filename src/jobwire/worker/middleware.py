@@ -28,11 +28,19 @@ from typing import Any, Protocol
 import msgspec
 
 from jobwire.job.engine import Use
-from jobwire.job.messages import Children, JobInfo, Report
+from jobwire.job.errors import JobSuspended
+from jobwire.job.messages import (
+    RECORD_KIND,
+    Children,
+    JobInfo,
+    Report,
+    Restarted,
+    Suspended,
+)
 from jobwire.worker import outcomes
 from jobwire.worker.app import App, Around, Handler
 from jobwire.worker.context import Context
-from jobwire.worker.outcomes import ProcessResult, Returned
+from jobwire.worker.outcomes import ProcessResult, Returned, SuspendRequested
 from jobwire.worker.reports import PendingChildren, ReportSink
 from jobwire.worker.signature import HandlerKind
 from jobwire.worker.steps import StepRecord
@@ -75,12 +83,26 @@ def _with_chain(
     arguments, function = handler.signature.arguments, handler.function
 
     async def run(ctx: Context[Any, Any]) -> object:
-        return await _chained(chain, ctx, lambda: function(*arguments(ctx)))()
+        return await _chained(chain, ctx, lambda: _call(function, arguments(ctx), ctx))()
 
     def run_in_thread(ctx: Context[Any, Any]) -> object:
         return _in_thread(chain, ctx, lambda: function(*arguments(ctx)), loop)
 
     return handler.with_function(run if handler.kind is HandlerKind.ASYNC else run_in_thread)
+
+
+async def _call(
+    function: Callable[..., Any], arguments: Sequence[object], ctx: Context[Any, Any]
+) -> object:
+    """Call a coroutine; what middleware sees of a suspended one is the same for all kinds."""
+    try:
+        return await function(*arguments)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if not ctx.sink.steps.suspended or ctx.sink.stopped or task is None:
+            raise
+        task.uncancel()
+        raise JobSuspended from None
 
 
 def _chained(chain: Sequence[Middleware], ctx: Context[Any, Any], last: CallNext) -> CallNext:
@@ -169,8 +191,11 @@ class LoopSink:
     def steps(self) -> StepRecord:
         return self._sink.steps
 
-    async def record(self, field: str, value: str) -> None:
-        await asyncio.to_thread(self._sink.record, field, value)
+    async def record(self, field: str, value: str, kind: str = RECORD_KIND) -> None:
+        await asyncio.to_thread(self._sink.record, field, value, kind)
+
+    def suspend(self, outcome: Suspended | Restarted) -> Awaitable[None]:
+        return self._sink.suspend(outcome)
 
     def restart_timeout(self) -> None:
         self._sink.restart_timeout()
@@ -188,9 +213,13 @@ def _around_process(
         job: JobInfo, sink: ReportSink, run: Callable[[str], ProcessResult]
     ) -> ProcessResult:
         results: list[tuple[ProcessResult, object]] = []
+        suspended: list[ProcessResult] = []
 
         def call() -> object:
             result = run("") if inner is None else inner(job, sink, run)
+            if isinstance(result.ending, SuspendRequested):
+                suspended.append(result)
+                raise JobSuspended
             if not isinstance(result.ending, Returned):
                 raise HandlerProcessFailed(result)
             value: object = msgspec.json.decode(result.ending.result_json)
@@ -203,8 +232,12 @@ def _around_process(
         except HandlerProcessFailed as failed:
             return failed.result
         except BaseException as error:  # noqa: BLE001 - it becomes an Ending
+            if suspended:
+                return suspended[0]
             ending = outcomes.raised(error)
         else:
+            if suspended:
+                return suspended[0]
             for result, returned in results:
                 if value is returned:
                     return result

@@ -26,6 +26,8 @@ from jobwire.job.messages import (
     Postponed,
     RateLimited,
     Released,
+    Restarted,
+    Suspended,
     WaitsForChildren,
 )
 from jobwire.job.retry import Backoff
@@ -86,6 +88,17 @@ class ChildrenAwaited(msgspec.Struct, frozen=True, tag=True):
     """The handler raised `WaitForChildren`."""
 
 
+class SuspendRequested(msgspec.Struct, frozen=True, tag=True):
+    """The handler waits, or begins anew: one of them."""
+
+    suspended: Suspended | None
+    restarted: Restarted | None = None
+
+    @property
+    def outcome(self) -> Suspended | Restarted | None:
+        return self.suspended or self.restarted
+
+
 Ending: TypeAlias = (
     Returned
     | PermanentFailure
@@ -94,6 +107,7 @@ Ending: TypeAlias = (
     | PostponeRequested
     | RateLimitRequested
     | ChildrenAwaited
+    | SuspendRequested
 )
 
 
@@ -135,6 +149,13 @@ def returned(value: object, limit_bytes: int) -> Ending:
         return PermanentFailure("result_too_large", f"the result is too large: {error}")
     except NotJson as error:
         return PermanentFailure("result_not_json", f"the result is not JSON: {error}")
+
+
+def suspended(outcome: Suspended | Restarted) -> SuspendRequested:
+    """The ending of a handler whose job is to be suspended so."""
+    if isinstance(outcome, Suspended):
+        return SuspendRequested(outcome)
+    return SuspendRequested(None, outcome)
 
 
 def done(ending: Returned) -> Done:
@@ -207,6 +228,9 @@ def outcome(
                 return _if_declared(RateLimited(for_s), "rate_limit", policy, partial)
             case ChildrenAwaited():
                 return _if_declared(WaitsForChildren(), "children", policy, partial)
+            case SuspendRequested():
+                # Declared, or the call would have failed; never without an outcome.
+                return ending.outcome or Released()
         return _retry_or_fail(error, policy, random_fraction, after_s)
     # What a handler returns after it was asked to stop is its partial result.
     if isinstance(ending, Returned) and ending.result_json != "null" and not partial:

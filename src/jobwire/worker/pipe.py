@@ -57,6 +57,8 @@ class Start(msgspec.Struct, tag=True):
     step_rules: StepRules | None = None
     record: dict[str, str] = {}
     """The fields of the job's record."""
+    now_ms: int = 0
+    """The server's time."""
     opts_json: str = "{}"
     priority: int = 0
     parent: tuple[str, str] | None = None
@@ -76,7 +78,7 @@ class Start(msgspec.Struct, tag=True):
         payload_json = json.dumps(job.payload)
         rest = (job.attempt, job.deliveries, job.created_ms, job.tenant, job.traceparent, trace)
         kinds = (frozenset(sink.uses), frozenset(sink.reserved_kinds))
-        record = (sink.steps.rules, sink.steps.fields)
+        record = (sink.steps.rules, sink.steps.fields, sink.steps.now_ms)
         of_sink = (*kinds, sink.any_progress, sink.max_result_bytes, *record)
         head = (module, path, function, job.id, job.source, job.task, payload_json)
         wire = (json.dumps(dict(job.opts)), job.priority, job.parent)
@@ -126,6 +128,8 @@ class RecordAck(msgspec.Struct, tag=True):
     over."""
 
     error: str | None
+    code: str = ""
+    """With a code the job fails."""
 
 
 class Interrupt(msgspec.Struct, tag=True):
@@ -148,10 +152,11 @@ class ChildrenRequest(msgspec.Struct, tag=True):
 
 
 class RecordMessage(msgspec.Struct, tag=True):
-    """Write a field of the job's record; answered by a RecordAck."""
+    """Write a field of the job's record, or submit a child; answered by a RecordAck."""
 
     field: str
     value: str
+    kind: str
 
 
 class RestartTimeout(msgspec.Struct, tag=True):

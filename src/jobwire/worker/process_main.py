@@ -117,7 +117,9 @@ class JobReceiver:
                             lambda report: self._pipe.send(ReportMessage(report)),
                             lambda: self._pipe.send(RestartTimeout()),
                             lambda: self._pipe.send(ChildrenRequest()),
-                            lambda field, value: self._pipe.send(RecordMessage(field, value)),
+                            lambda field, value, kind: self._pipe.send(
+                                RecordMessage(field, value, kind)
+                            ),
                             message,
                         )
                         self._starts.put((message, self._sink))
@@ -125,8 +127,8 @@ class JobReceiver:
                         self._sink.acknowledge(ok)
                     case ChildrenMessage() if self._sink is not None:
                         self._sink.children_answered(message.answer())
-                    case RecordAck(error=error) if self._sink is not None:
-                        self._sink.record_answered(error)
+                    case RecordAck(error=error, code=code) if self._sink is not None:
+                        self._sink.record_answered(error, code)
                     case Interrupt() if self._sink is not None:
                         self._sink.stop()
                     case _:
@@ -144,6 +146,8 @@ class JobReceiver:
             log.bind_only({"job_id": start.job_id})
             context: list[Context[Any]] = []
             ending = self._run(start, sink, context)
+            if sink.suspension is not None:
+                ending = outcomes.suspended(sink.suspension)
             partial = outcomes.partial_json(context[0].partial) if context else ""
             self._is_running = False
             self._pipe.send(Ended(ending, partial))

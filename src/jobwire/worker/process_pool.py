@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from jobwire.job.errors import Fail
 from jobwire.job.messages import JobInfo
 from jobwire.log import as_set_up
 from jobwire.spawn import ChildProcess, spawn
@@ -208,9 +209,11 @@ def _forward(message: ReportMessage, sink: ReportSink) -> bool:
 def _record(message: RecordMessage, sink: ReportSink) -> RecordAck:
     """Write the child's record; blocks until the server has it."""
     try:
-        sink.record(message.field, message.value)
+        sink.record(message.field, message.value, message.kind)
     except asyncio.CancelledError:
         return RecordAck(None)
+    except Fail as failure:
+        return RecordAck(failure.message, failure.code)
     except Exception as error:  # noqa: BLE001 - raised in the child
         return RecordAck(str(error) or type(error).__name__)
     return RecordAck("")

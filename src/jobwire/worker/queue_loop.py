@@ -114,7 +114,8 @@ class QueueLoop:
         self._watchdog = watchdog
         self._backend = BackendState(engine.name, tasks, self._recover)
         self._job_log = JobLog(self.loop)
-        self._share = slots.share(self._turn_soon)
+        group = engine.wire if engine.traits.takes_turns else ""
+        self._share = slots.share(self._take_soon, group)
         self._slots = slots
         self._turn_due = False
         self._context = copy_context()
@@ -220,6 +221,13 @@ class QueueLoop:
                 {"engine": self.engine.name, "error": error},
             )
 
+    def _take_soon(self) -> bool:
+        """Slots are free: take jobs in the next turn; False if this loop cannot."""
+        if self._calls >= _MAX_CALLS or not self._backend.available or not self._resumed.is_set():
+            return False
+        self._turn_soon()
+        return True
+
     def _turn_soon(self) -> None:
         if not self._turn_due:
             self._turn_due = True
@@ -228,18 +236,23 @@ class QueueLoop:
     def _turn(self) -> None:
         """Send everything that is queued."""
         self._turn_due = False
+        self._share.begin_turn()
         if not self._backend.available:
+            self._share.pass_on()
             return
         if (sending := self.send_queue.send_reports()) is not None:
             self._tasks.start(sending)
         if self._calls >= _MAX_CALLS:
+            self._share.pass_on()
             return
         asked_s = time.monotonic()
         ends = self.send_queue.take_outcomes(_MAX_BATCH)
         share = self._share
         want = 0
         if share.wants_more and self._resumed.is_set():
-            want = share.try_acquire(min(_MAX_BATCH, self._slots.total) - self._reserved)
+            want = share.take_turn(min(_MAX_BATCH, self._slots.total) - self._reserved)
+        else:
+            share.pass_on()
         if share.wants_more and (self._arrived or self._reserved or (want and not ends)):
             # Jobs that a wait has started are handed out by a take, not by a settle.
             taken_from_s = self._waited_from_s if self._arrived else asked_s
@@ -544,7 +557,7 @@ class QueueLoop:
         for run, answer in zip(runs, answers, strict=True):
             if answer is RenewAnswer.RENEWED:
                 run.leased_s = asked_s
-            else:
+            elif answer is not RenewAnswer.REFUSED:
                 self.lease_answers([(run.leased.token, answer)])
         return [run for run in runs if not run.is_over]
 

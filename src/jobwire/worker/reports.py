@@ -25,14 +25,17 @@ from concurrent import futures
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jobwire.job.engine import Engine, StepRules, Use
-from jobwire.job.errors import BackendUnavailable
+from jobwire.job.errors import BackendUnavailable, Fail, JobSuspended
 from jobwire.job.messages import (
     RECORD_KIND,
+    SUBMIT_KIND,
     Children,
     ChildrenRead,
     Outcome,
     Report,
     ReportAnswer,
+    Restarted,
+    Suspended,
 )
 from jobwire.worker.job_log import fields
 from jobwire.worker.steps import StepNotRecorded, StepRecord
@@ -91,9 +94,15 @@ class ReportSink(Protocol):
         """The record of the job's steps."""
         ...
 
-    def record(self, field: str, value: str) -> Awaitable[None]:
-        """Write a field of the record, in order with the reports; the server has it when this
-        returns. CancelledError if the job is over or lost, StepNotRecorded if it is refused."""
+    def record(self, field: str, value: str, kind: str = RECORD_KIND) -> Awaitable[None]:
+        """Write a field of the record, or submit a child (`SUBMIT_KIND`), in order with the
+        reports; the server has it when this returns. CancelledError if the job is over or lost,
+        StepNotRecorded if it is refused, Fail if a child never can be submitted."""
+        ...
+
+    def suspend(self, outcome: Suspended | Restarted) -> Awaitable[None]:
+        """End the run, and then suspend the job so: the awaitable of a coroutine never returns,
+        since its task is cancelled; JobSuspended in a thread."""
         ...
 
 
@@ -265,10 +274,16 @@ class ThreadSink:
         reading = asyncio.run_coroutine_threadsafe(self._run.read_children(), self._loop)
         return ChildrenRead(reading.result())
 
-    def record(self, field: str, value: str) -> Awaitable[None]:
+    def suspend(self, outcome: Suspended | Restarted) -> Awaitable[None]:
         if self.stopped:
             raise asyncio.CancelledError("this job is over")
-        writing = asyncio.run_coroutine_threadsafe(self._run.record(field, value), self._loop)
+        self._run.suspend_with(outcome)
+        raise JobSuspended
+
+    def record(self, field: str, value: str, kind: str = RECORD_KIND) -> Awaitable[None]:
+        if self.stopped:
+            raise asyncio.CancelledError("this job is over")
+        writing = asyncio.run_coroutine_threadsafe(self._run.record(field, value, kind), self._loop)
         try:
             writing.result()
         except futures.CancelledError:
@@ -297,6 +312,7 @@ class SinkRules(Protocol):
     max_result_bytes: int
     step_rules: StepRules | None
     record: dict[str, str]
+    now_ms: int
 
 
 class PipeSink:
@@ -307,13 +323,15 @@ class PipeSink:
         send: Callable[[Report], None],
         restart: Callable[[], None],
         request_children: Callable[[], None],
-        request_record: Callable[[str, str], None],
+        request_record: Callable[[str, str, str], None],
         rules: SinkRules,
     ) -> None:
         """`send`, `restart`, `request_children` and `request_record` write to the pipe."""
-        self.steps = StepRecord(rules.step_rules, rules.record)
+        self.steps = StepRecord(rules.step_rules, rules.record, rules.now_ms)
+        self.suspension: Suspended | Restarted | None = None
+        """What the job waits for after this run."""
         self._request_record = request_record
-        self._recorded: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._recorded: queue.SimpleQueue[tuple[str | None, str]] = queue.SimpleQueue()
         self.uses = rules.uses
         self.reserved_kinds = rules.reserved_kinds
         self.any_progress = rules.any_progress
@@ -346,19 +364,30 @@ class PipeSink:
         """By the thread that reads the pipe: the children, or why they could not be read."""
         self._children.put(answer)
 
-    def record(self, field: str, value: str) -> Awaitable[None]:
+    def suspend(self, outcome: Suspended | Restarted) -> Awaitable[None]:
+        self.suspension = self.suspension or outcome
+        self.steps.suspended = True
+        if self.interrupt is None:
+            raise JobSuspended
+        self.interrupt()
+        return asyncio.get_running_loop().create_future()
+
+    def record(self, field: str, value: str, kind: str = RECORD_KIND) -> Awaitable[None]:
         with self._lock:
-            self._request_record(field, value)
-            error = self._recorded.get()
+            self._request_record(field, value, kind)
+            error, code = self._recorded.get()
         if error is None:
             raise asyncio.CancelledError("this job is over")
+        if code:
+            raise Fail(code, error)
         if error:
             raise StepNotRecorded(error)
         return REPORT_ADDED
 
-    def record_answered(self, error: str | None) -> None:
-        """By the thread that reads the pipe: why it was not written, None if the job is over."""
-        self._recorded.put(error)
+    def record_answered(self, error: str | None, code: str) -> None:
+        """By the thread that reads the pipe: why it was not written, None if the job is over; with
+        a code the job fails."""
+        self._recorded.put((error, code))
 
     def acknowledge(self, accepted: bool) -> None:
         """By the thread that reads the pipe: the worker's answer to the last report."""
@@ -450,7 +479,7 @@ class SendQueue:
         run.reports_acknowledged(len(answers))
         if run.recording:
             for report, answer in zip(reports, answers, strict=True):
-                if report.kind == RECORD_KIND:
+                if report.kind in (RECORD_KIND, SUBMIT_KIND):
                     run.recorded(report.step, answer)
         self._batch_ended(run)
         if ReportAnswer.LOST in answers:

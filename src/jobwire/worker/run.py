@@ -15,8 +15,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from jobwire.job.engine import Use
+from jobwire.job.errors import Fail
 from jobwire.job.ids import random_fraction
 from jobwire.job.messages import (
+    CHILD_FIELD,
     NO_RECORD,
     RECORD_KIND,
     RESULT_FIELD,
@@ -27,13 +29,15 @@ from jobwire.job.messages import (
     RenewAnswer,
     Report,
     ReportAnswer,
+    Restarted,
+    Suspended,
 )
 from jobwire.worker import outcomes
 from jobwire.worker.app import Handler
 from jobwire.worker.context import Context
 from jobwire.worker.job_log import fields
 from jobwire.worker.metrics import TaskMetrics
-from jobwire.worker.outcomes import Ending, Returned, StopReason
+from jobwire.worker.outcomes import Ending, Returned, StopReason, SuspendRequested
 from jobwire.worker.reports import PendingChildren, ReportBuffer, ThreadSink
 from jobwire.worker.steps import StepNotRecorded, StepRecord
 
@@ -42,6 +46,17 @@ if TYPE_CHECKING:  # queue_loop.py makes the runs
 
 _log: Final = logging.getLogger("jobwire.worker")
 _NOTHING: Final = Returned("null")
+_OVERRULED: Final = (StopReason.TIMEOUT, StopReason.RELEASE)
+"""Reasons to stop that do not count once the handler waits."""
+_CHILD_FAILURES: Final = {
+    ReportAnswer.CHILD_LIMIT: (
+        "child_limit",
+        "a job has at most 1,000 children, and children are at most 8 levels deep",
+    ),
+    ReportAnswer.UNKNOWN_TASK: ("unknown_task", "no worker has or had the task of the child"),
+}
+_FULL_SERVER_S: Final = 30.0
+"""When a job whose child a full server has refused looks again."""
 _RELEASE_GRACE_S: Final = 1.0
 """The grace time of a handler whose worker stops: other workers wait for its job."""
 
@@ -95,6 +110,8 @@ class Run:
     progress_attempt: int = 1
     """The attempt of the latest new result of a step: `max_attempts` counts from it (D-7)."""
     _steps: StepRecord | None = None
+    suspension: "Suspended | Restarted | None" = None
+    """What its job waits for once its code has ended. Also written by the handler's thread."""
     refusals: int = 0
     """How often the server refused to write its outcome."""
     warned: bool = False
@@ -140,16 +157,34 @@ class Run:
     @property
     def steps(self) -> StepRecord:
         if self._steps is None:
-            self._steps = StepRecord(self.owner.engine.traits.steps, self.job_record.fields)
+            record = self.job_record
+            rules = self.owner.engine.traits.steps
+            self._steps = StepRecord(rules, record.fields, record.now_ms)
         return self._steps
 
-    async def record(self, field: str, value: str) -> None:
+    def suspend(self, outcome: Suspended | Restarted) -> Awaitable[None]:
+        self.suspend_with(outcome)
+        # Later in this turn: by then the handler waits, and all its branches end with its task.
+        self.owner.loop.call_soon(self._end_suspended)
+        return self.owner.loop.create_future()
+
+    def suspend_with(self, outcome: Suspended | Restarted) -> None:
+        """Suspend the job so when the code has ended; the first call counts."""
+        self.steps.suspended = True
+        if self.suspension is None:
+            self.suspension = outcome
+
+    def _end_suspended(self) -> None:
+        if self.phase is not _ENDED and self.task is not None:
+            self.task.cancel()
+
+    async def record(self, field: str, value: str, kind: str = RECORD_KIND) -> None:
         if self.is_over:
             raise asyncio.CancelledError("this job is over")
         if self.recording is None:
             self.recording = {}
         waiter = self.recording[field] = self.owner.loop.create_future()
-        await self.add(Report(RECORD_KIND, value, field))
+        await self.add(Report(kind, value, field))
         await waiter
 
     def recorded(self, field: str, answer: ReportAnswer) -> None:
@@ -165,6 +200,15 @@ class Run:
             waiter.set_result(None)
         elif answer is ReportAnswer.LOST:
             waiter.cancel()
+        elif answer in _CHILD_FAILURES:
+            waiter.set_exception(Fail(*_CHILD_FAILURES[answer]))
+        elif answer is ReportAnswer.DROPPED and field.startswith(CHILD_FIELD):
+            # The server is full: what was paid for is kept, and the child is submitted later.
+            name = field.removeprefix(CHILD_FIELD)
+            self.suspend_with(Suspended("children", name, _FULL_SERVER_S))
+            waiter.cancel()
+            if self.sink is None:
+                self.owner.loop.call_soon(self._end_suspended)
         else:
             waiter.set_exception(StepNotRecorded(f"the server does not accept {field!r}"))
 
@@ -269,15 +313,31 @@ class Run:
 
     def _decide(self, ending: Ending, partial: str = "") -> None:
         self.is_over = True
-        if self.stop is None and type(ending) is Returned:  # most jobs: nothing to decide
+        if self.suspension is not None:
+            ending = self._suspended(ending)
+        elif self.stop is None and type(ending) is Returned:  # most jobs: nothing to decide
             self.owner.decided(self, outcomes.done(ending))
             return
         if self.context is not None:
             partial = outcomes.partial_json(self.context.partial)
         policy = self.handler.attempt_policy(self.leased, self.progress_attempt)
-        outcome = outcomes.outcome(ending, self.stop, policy, partial, random_fraction())
+        stop = self.stop
+        if type(ending) is SuspendRequested and stop in _OVERRULED:
+            stop = None
+        outcome = outcomes.outcome(ending, stop, policy, partial, random_fraction())
         if self.stop is StopReason.LOST and self.buffer is not None:
             self.buffer.close()
             for waiter in (self.recording or {}).values():
                 waiter.cancel()
         self.owner.decided(self, outcome)
+
+    def _suspended(self, ending: Ending) -> Ending:
+        """A handler that goes on after it was suspended is suspended all the same."""
+        assert self.suspension is not None
+        if type(ending) is Returned and self.stop is None:
+            _log.warning(
+                "handler returned though its job was suspended task=%(task)s; result ignored",
+                {"task": self.handler.task},
+                extra=fields(self),
+            )
+        return outcomes.suspended(self.suspension)

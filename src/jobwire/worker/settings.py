@@ -19,8 +19,10 @@ class WorkerSettings:
     """Read only these queues of the App, on any wire; empty: all of them."""
     exclude_queues: tuple[str, ...] = ()
     """Do not read these queues of the App."""
+    shards: tuple[int, ...] = ()
+    """Read only these shards of `jobs.shards`; empty: all of them."""
     default_queue: bool = False
-    """Read the queue `default` even without a task that is enqueued there: for gateways of others,
+    """Read the queue `default` even without a task that is enqueued there: for foreign gateways,
     which know only that queue."""
     max_block: timedelta = timedelta(0)
     """How long a handler may block the event loop before the process ends; 0 means ten leases."""

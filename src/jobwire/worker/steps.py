@@ -15,6 +15,7 @@ import time
 import typing
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -22,13 +23,26 @@ import msgspec
 
 from jobwire.job.engine import StepRules
 from jobwire.job.errors import Fail, Retry, StepInterrupted
-from jobwire.job.messages import CALL_KIND, RESULT_FIELD, STARTED_FIELD, Report
+from jobwire.job.messages import (
+    CALL_KIND,
+    DUE_FIELD,
+    RECORD_KIND,
+    RESULT_FIELD,
+    STARTED_FIELD,
+    SUBMIT_KIND,
+    Report,
+    Restarted,
+    Suspended,
+)
 from jobwire.worker.codec import JsonTooLarge, NotJson, to_json
 
 if TYPE_CHECKING:  # reports.py has the sinks, each of which has a record
     from jobwire.worker.reports import ReportSink
 
 STEP_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_OWN: Final = (RESULT_FIELD, STARTED_FIELD, DUE_FIELD)
+"""Fields that the handler's own calls add; signals and ends of children are bounded elsewhere."""
+_POLL_S: Final = 0.1
 _MARK: Final = "1"
 _REMOVED: Final = ""
 
@@ -41,24 +55,51 @@ class StepRecord:
     """What a job has from earlier runs, and what this run adds. Any thread of the handler may use
     it."""
 
-    __slots__ = ("_bytes", "_lock", "_names", "fields", "rules")
+    __slots__ = (
+        *("_bytes", "_lock", "_names", "_own", "_read_ms", "_read_s"),
+        *("fields", "rules", "suspended"),
+    )
 
-    def __init__(self, rules: StepRules | None, fields: Mapping[str, str]) -> None:
+    def __init__(self, rules: StepRules | None, fields: Mapping[str, str], now_ms: int = 0) -> None:
+        """`now_ms` is the server's time, by which sleeps end."""
         self.rules = rules
         self.fields = dict(fields)
-        self._bytes = sum(map(_size, self.fields.values()))
+        own = [value for field, value in self.fields.items() if field.startswith(_OWN)]
+        self._own = len(own)
+        self._bytes = sum(map(_size, own))
         self._names: dict[str, int] = {}
         self._lock = threading.Lock()
+        self._read_ms, self._read_s = now_ms, time.monotonic()
+        self.suspended = False
+        """The run has asked for its job to be suspended: it does nothing more."""
 
-    def numbered(self, name: str) -> str:
-        """The name, or `name:2` and so on where this run has used it before."""
+    @property
+    def now_ms(self) -> int:
+        """The server's time."""
+        return self._read_ms + round((time.monotonic() - self._read_s) * 1000)
+
+    def left_s(self, due_ms: str) -> float:
+        """The seconds until a recorded time."""
+        return (int(due_ms) - self.now_ms) / 1000
+
+    def check_running(self) -> None:
+        if self.suspended:
+            raise asyncio.CancelledError("this job is suspended")
+
+    def count(self, name: str) -> int:
+        """How often this run has used the name, this use included."""
         with self._lock:
             count = self._names[name] = self._names.get(name, 0) + 1
+        return count
+
+    def numbered(self, name: str, kind: str = RESULT_FIELD) -> str:
+        """The name, or `name:2` and so on where this run has used it before."""
+        count = self.count(kind + name)
         return name if count == 1 else f"{name}:{count}"
 
     def check_space(self, name: str, rules: StepRules, more: int = 0) -> None:
         """Fail if the record has no space for one more result, or for these bytes of it."""
-        if len(self.fields) >= rules.max_records:
+        if self._own >= rules.max_records:
             reason = f"a job has at most {rules.max_records:,} records"
         elif self._bytes + more > rules.max_record_bytes:
             reason = f"the results of a job have at most {rules.max_record_bytes:,} bytes"
@@ -69,7 +110,10 @@ class StepRecord:
     def add(self, field: str, value: str) -> None:
         """The record has this field now; an empty value: not any more."""
         with self._lock:
-            self._bytes += _size(value) - _size(self.fields.pop(field, ""))
+            known = self.fields.pop(field, "")
+            if field.startswith(_OWN):
+                self._bytes += _size(value) - _size(known)
+                self._own += bool(value) - bool(known)
             if value:
                 self.fields[field] = value
 
@@ -91,13 +135,34 @@ class _Call(NamedTuple):
     """Call the function, and send its result."""
 
 
+class Submit(NamedTuple):
+    """Submit a child; `field` of the record names it."""
+
+    field: str
+    data_json: str
+
+
+class SleepHere(NamedTuple):
+    """Wait in the worker."""
+
+    seconds: float
+
+
+class Suspend(NamedTuple):
+    """Suspend the job, which ends the run."""
+
+    outcome: Suspended | Restarted
+
+
 _CALL: Final = _Call()
-Plan: TypeAlias = Generator[_Write | _Announce | _Call, object, Any]
+Todo: TypeAlias = _Write | _Announce | _Call | Submit | SleepHere | Suspend
+Plan: TypeAlias = Generator[Todo, object, Any]
 
 
 def plan(record: StepRecord, name: str, function: Callable[..., object], *, once: bool) -> Plan:
     """The plan of one call of `step` or `step_once`. The name is checked and gets its number here,
     not when the plan is executed (D-2)."""
+    record.check_running()
     if record.rules is None:
         raise Fail("unsupported", "the wire of this queue cannot record steps: use a queue of jobs")
     if STEP_NAME.fullmatch(name) is None:
@@ -141,8 +206,16 @@ def _plan(
     return result
 
 
+def _no_function() -> None:
+    """A plan that calls no function."""
+
+
 async def run(
-    steps: Plan, sink: "ReportSink", function: Callable[..., object], args: Any, kwargs: Any
+    steps: Plan,
+    sink: "ReportSink",
+    function: Callable[..., object] = _no_function,
+    args: Any = (),
+    kwargs: Any = MappingProxyType({}),
 ) -> Any:
     """Execute the plan in a coroutine."""
     try:
@@ -154,6 +227,8 @@ async def run(
                     answer = function(*args, **kwargs)
                     if inspect.isawaitable(answer):
                         answer = await answer
+                elif isinstance(todo, SleepHere):
+                    answer = await asyncio.sleep(todo.seconds)
                 else:
                     answer = await _request(todo, sink)
             except BaseException as error:  # noqa: BLE001 - the plan decides
@@ -165,7 +240,11 @@ async def run(
 
 
 def run_sync(
-    steps: Plan, sink: "ReportSink", function: Callable[..., object], args: Any, kwargs: Any
+    steps: Plan,
+    sink: "ReportSink",
+    function: Callable[..., object] = _no_function,
+    args: Any = (),
+    kwargs: Any = MappingProxyType({}),
 ) -> Any:
     """Execute the plan in a thread, where requests to the sink block."""
     try:
@@ -177,6 +256,8 @@ def run_sync(
                     answer = function(*args, **kwargs)
                     if inspect.iscoroutine(answer):
                         answer = asyncio.run(answer)
+                elif isinstance(todo, SleepHere):
+                    answer = _pause(todo.seconds, sink)
                 else:
                     answer = _request(todo, sink)
             except BaseException as error:  # noqa: BLE001 - the plan decides
@@ -187,20 +268,33 @@ def run_sync(
         return end.value
 
 
+def _pause(seconds: float, sink: "ReportSink") -> None:
+    """Sleep in a thread, until the handler is asked to stop."""
+    until_s = time.monotonic() + seconds
+    while (left_s := until_s - time.monotonic()) > 0:
+        _check_running(sink)
+        time.sleep(min(_POLL_S, left_s))
+
+
 def _check_running(sink: "ReportSink") -> None:
     """Nothing is paid for by a run that was asked to stop: another one may have the job."""
     if sink.stopped:
         raise asyncio.CancelledError("this job is over")
+    sink.steps.check_running()
 
 
-def _request(todo: "_Write | _Announce | _Call", sink: "ReportSink") -> Awaitable[None]:
+def _request(todo: Todo, sink: "ReportSink") -> Awaitable[None]:
     match todo:
         case _Write(field, value):
-            return sink.record(field, value)
+            return sink.record(field, value, RECORD_KIND)
+        case Submit(field, data_json):
+            return sink.record(field, data_json, SUBMIT_KIND)
+        case Suspend(outcome):
+            return sink.suspend(outcome)
         case _Announce(name):
             return sink.add(Report(CALL_KIND, "null", name))
         case _:
-            raise TypeError("a call is not a request")
+            raise TypeError(f"{type(todo).__name__} is not a request")
 
 
 # ── results ──────────────────────────────────────────────────────────────────────────────────────

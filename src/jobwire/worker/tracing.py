@@ -18,7 +18,14 @@ from opentelemetry import context, trace
 from opentelemetry.propagate import extract, inject
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
 
-from jobwire.job.errors import Fail, Postpone, RateLimit, Retry, WaitForChildren
+from jobwire.job.errors import (
+    Fail,
+    JobSuspended,
+    Postpone,
+    RateLimit,
+    Retry,
+    WaitForChildren,
+)
 from jobwire.job.messages import JobInfo
 from jobwire.worker.app import App, Handler
 from jobwire.worker.context import Context
@@ -32,6 +39,7 @@ from jobwire.worker.outcomes import (
     RateLimitRequested,
     RetryRequested,
     Returned,
+    SuspendRequested,
 )
 from jobwire.worker.reports import ReportSink
 from jobwire.worker.signature import HandlerKind
@@ -79,6 +87,8 @@ def _record_ending(span: Span, ending: Ending) -> None:
     match ending:
         case Returned() | PostponeRequested() | RateLimitRequested() | ChildrenAwaited():
             pass
+        case SuspendRequested():
+            span.set_attribute("jobwire.suspended", True)
         case PermanentFailure(code, message) | RetryRequested(code, message):
             span.set_attribute("jobwire.code", code)
             span.set_status(StatusCode.ERROR, message)
@@ -120,6 +130,9 @@ def _span(tracer: Tracer, job: JobInfo) -> Generator[Span]:
             yield span
         except asyncio.CancelledError:
             span.set_attribute("jobwire.stopped", True)
+            raise
+        except JobSuspended:
+            span.set_attribute("jobwire.suspended", True)
             raise
         except (Postpone, RateLimit, WaitForChildren):
             raise

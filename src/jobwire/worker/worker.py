@@ -8,11 +8,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from typing import Final
 
 from jobwire.job.engine import Engine
-from jobwire.worker.app import App, Routes
+from jobwire.worker.app import App, Handler, Routes
 from jobwire.worker.lease_renewal import LeaseRenewalThread
 from jobwire.worker.metrics import WorkerMetrics
 from jobwire.worker.middleware import with_middleware
@@ -270,6 +270,7 @@ def engine_routes(app: App, engine: Engine) -> dict[str, Routes]:
 def _checked_routes(app: App, engine: Engine) -> dict[str, Routes]:
     """The handlers of the engine's queues; ValueError if one of them cannot run them."""
     found = engine_routes(app, engine)
+    tasks = {handler.task for handler in (*app.handlers.values(), *app.queue_handlers)}
     for name, routes in found.items():
         if not routes.all:
             raise ValueError("the app has no handlers: register one with @app.handler('name')")
@@ -282,4 +283,17 @@ def _checked_routes(app: App, engine: Engine) -> dict[str, Routes]:
                     f"handler {handler.task!r} uses {', '.join(sorted(missing))}, which {queue} "
                     "does not have"
                 )
+            _check_on_failure(handler, tasks, engine, queue)
     return found
+
+
+def _check_on_failure(handler: Handler, tasks: Set[str], engine: Engine, queue: str) -> None:
+    if not handler.on_failure:
+        return
+    if not engine.traits.on_failure:
+        raise ValueError(f"handler {handler.task!r} has on_failure=, which {queue} does not have")
+    if handler.on_failure not in tasks:
+        raise ValueError(
+            f"handler {handler.task!r}: on_failure={handler.on_failure!r} is not a task of this "
+            "App: register a handler of it"
+        )

@@ -10,7 +10,18 @@ import msgspec
 from jobwire.handlers.llm import LlmSettings, register
 from jobwire.handlers.llm.models.factory import Models
 from jobwire.job.engine import StepRules, Use
-from jobwire.job.messages import NO_CHILDREN, ChildrenRead, JobId, JobInfo, Json, Report
+from jobwire.job.errors import JobSuspended
+from jobwire.job.messages import (
+    NO_CHILDREN,
+    RECORD_KIND,
+    ChildrenRead,
+    JobId,
+    JobInfo,
+    Json,
+    Report,
+    Restarted,
+    Suspended,
+)
 from jobwire.worker import App, Context
 from jobwire.worker.codec import MAX_RESULT_BYTES
 from jobwire.worker.reports import REPORT_ADDED
@@ -41,8 +52,11 @@ class RecordingSink:
     def restart_timeout(self) -> None:
         """Nothing is timed here."""
 
-    async def record(self, field: str, value: str) -> None:
+    async def record(self, field: str, value: str, kind: str = RECORD_KIND) -> None:
         """The plan of a step adds it to `steps`."""
+
+    def suspend(self, outcome: Suspended | Restarted) -> Awaitable[None]:
+        raise JobSuspended
 
     def children(self) -> ChildrenRead:
         return ChildrenRead(NO_CHILDREN)

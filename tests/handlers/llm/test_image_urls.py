@@ -22,6 +22,8 @@ def chat(url: str) -> ChatPayload:
         *("169.254.169.254", "10.0.0.1", "192.168.1.1", "100.64.0.1", "168.63.129.16"),
         *("[::1]", "[::ffff:7f00:1]", "[fd00::1]", "[fec0::1]", "[64:ff9b::7f00:1]", "[::1%25lo]"),
         *("localhost", "LOCALHOST.", "db.localhost", "metadata.google.internal", "nas.local", "db"),
+        *("１２７.0.0.1", "127。0。0。1", "127.0.0\u00ad.1", "metadata.google.internal\u3002"),
+        *("127%2e0.0.1", "nas.loca%6c", "[::ffff:0:7f00:1]", "[5f00::1]", "a." * 200 + "example"),
         *("user:secret@example.com", "example.com\\@127.0.0.1", "", "[::1"),
     ],
 )

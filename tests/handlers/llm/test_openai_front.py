@@ -282,6 +282,11 @@ async def test_k2_what_would_be_answered_wrong_is_refused(
         "messages[0].role": {"messages": [{"role": "function", "name": "f", "content": "1"}]},
         "messages": {"messages": []},
         "temperature": {"temperature": 9},
+        "stop": {"stop": 7},
+        "stream": {"stream": "yes"},
+        "messages[0].content": {"messages": [{"role": "user", "content": 7}]},
+        "response_format": {"response_format": "json"},
+        "response_format.type": {"response_format": {"type": "xml"}},
     }
     for param, members in refused.items():
         with subtests.test(param):
@@ -289,7 +294,9 @@ async def test_k2_what_would_be_answered_wrong_is_refused(
             assert response.status_code == 400, response.text
             error = response.json()["error"]
             assert error["type"] == "invalid_request_error"
-            assert param.partition("[")[0] in error["message"]
+            assert error["param"] == param
+            assert error["message"].startswith(f"{param}: ")
+            assert "any of the schemas" not in error["message"]
     assert stage.requests == []
 
 

@@ -66,6 +66,45 @@ async def test_j50_a_real_model_answers_with_exact_citations() -> None:
     assert "[1] The warranty lasts 24 months." in asked["messages"][1]["content"]
 
 
+@clause("J-50", "D-1")
+@pytest.mark.parametrize("is_recorded", [True, False])
+async def test_d01_a_batch_of_vectors_is_not_paid_twice(is_recorded: bool) -> None:
+    texts = [f"Sentence number {n} is here." for n in range(20)]
+    first, rest, question = [NOWHERE] * 16, [FAR, NEAR, FAR, FAR], (1.0, 0.0)
+    data = base64.b64encode(array("f", [each for pair in first for each in pair]).tobytes())
+    kept = [data.decode() if is_recorded else "", 2, 5, "tester-embed"]
+    answer = says(json.dumps({"answer": "Here.", "sources": [1]}))
+    acts = [vectors(*rest), vectors(question), answer]
+    if not is_recorded:  # it was too large for the record
+        acts.insert(0, vectors(*first))
+    async with Upstream(*acts) as upstream:
+        found = await _bench(upstream.url).run(
+            "rag",
+            {"question": "Where?", "documents": [" ".join(texts)]},
+            deliveries=2,
+            record={"s:rag.embed-0": json.dumps([1, 1, kept])},
+        )
+    paid = [request.body["input"] for request in upstream.requests if "input" in request.body]
+    assert paid == ([] if is_recorded else [texts[:16]]) + [texts[16:], ["Where?"]]
+    assert found.result["citations"][0]["quote"] == texts[17]
+
+
+@clause("J-50", "D-1")
+async def test_d01_each_batch_of_vectors_is_recorded_unless_it_is_too_large() -> None:
+    texts = [f"Sentence number {n} is here." for n in range(20)]
+    for width, is_recorded in ((2, True), (4000, False)):
+        found = [(1.0,) * width] * 16
+        async with Upstream(vectors(*found), refuses(400)) as upstream:
+            bench = _bench(upstream.url)
+            payload = {"question": "Where?", "documents": [" ".join(texts)]}
+            ctx, sink = bench.context("rag", payload)
+            with pytest.raises(Fail):
+                await bench.app.handlers["rag"].function(ctx, ctx.payload)
+        (stored,) = sink.steps.fields.items()
+        assert stored[0] == "s:rag.embed-0"
+        assert bool(json.loads(stored[1])[2][0]) is is_recorded
+
+
 @clause("J-50")
 async def test_j50_a_real_model_may_find_nothing() -> None:
     answer = json.dumps({"answer": "The sources do not say.", "sources": []})

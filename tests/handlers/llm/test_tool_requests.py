@@ -14,6 +14,7 @@ from jobwire.worker import App
 from tests.handlers.llm.recorder import Bench
 from tests.handlers.llm.tool_requests import (
     HELD_OUT,
+    LATER,
     TOOLS,
     TUNING,
     ToolRequest,
@@ -34,9 +35,11 @@ def app_with_tools(*functions: Callable[..., object]) -> Bench:
 
 
 @clause("K-1")
-@pytest.mark.parametrize(("half", "requests"), [("tuning", TUNING), ("held-out", HELD_OUT)])
+@pytest.mark.parametrize(
+    ("part", "requests"), [("tuning", TUNING), ("held-out", HELD_OUT), ("later", LATER)]
+)
 async def test_k1_a_tool_is_never_called_by_guess(
-    half: str, requests: Sequence[ToolRequest]
+    part: str, requests: Sequence[ToolRequest]
 ) -> None:
     """Also with `run`: a wrong call is one that was made."""
     bench = app_with_tools(*TOOLS.values())
@@ -53,7 +56,7 @@ async def test_k1_a_tool_is_never_called_by_guess(
             right.append(request)
         elif found[0] is not None:
             wrong.append((request, found))
-    score = f"{len(right)} of {len(requests)} right, {len(wrong)} wrong calls ({half})"
+    score = f"{len(right)} of {len(requests)} right, {len(wrong)} wrong calls ({part})"
     assert not wrong
     assert score in PAGE.read_text(), (score, [r for r in requests if r not in right])
 

@@ -267,6 +267,23 @@ async def test_j51_a_server_without_json_mode_gets_a_plain_request(
     assert record.of("reset") == []
 
 
+@clause("J-51")
+async def test_j51_a_server_with_another_form_of_a_schema_gets_that(bench_at: BenchAt) -> None:
+    """llama-cpp-python; one that knows neither gets a plain request."""
+    form = refuses(422, "response_format.type: Input should be 'text' or 'json_object'")
+    plain = refuses(400, "response_format.schema: unknown member")
+    answer = says('{"steps": ["Mix.", "Bake."]}')
+    async with Upstream(form, answer, form, plain, answer) as upstream:
+        bench = bench_at(upstream.url)
+        for _ in range(2):
+            await bench.run("plan", {"goal": "Bread"})
+    sent: list[Any] = [request.body.get("response_format") for request in upstream.requests]
+    schema = sent[0]["json_schema"]["schema"]
+    assert sent[1] == sent[3] == {"type": "json_object", "schema": schema}
+    assert sent[2] == sent[0]
+    assert sent[4] is None
+
+
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 

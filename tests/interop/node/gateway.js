@@ -1,6 +1,6 @@
 // A foreign gateway, written from the published contract only.
 //
-//   node gateway.js <url>
+//   node gateway.js <url> [key prefix]
 //
 // Prints `listening <port>`. POST /v1/jobs, GET /v1/jobs/{id}, GET /v1/jobs/{id}/events (SSE).
 'use strict';
@@ -8,7 +8,8 @@ const http = require('node:http');
 const { randomUUID } = require('node:crypto');
 const { Client, pairs } = require('./resp.js');
 
-const [url] = process.argv.slice(2);
+const [url, prefix = ''] = process.argv.slice(2);
+const queue = `${prefix}jobs:stream`;
 const TASKS = new Set(['chat', 'plan', 'code', 'tool', 'rag', 'embed', 'echo']);
 const ENDS = new Set(['done', 'error', 'canceled']);
 const MAX_QUEUE = 10000;
@@ -16,13 +17,13 @@ const now = () => String(Date.now());
 
 async function create(server, body, key) {
   if (key) {
-    const first = await server.call('GET', `idempotency:${key}`);
+    const first = await server.call('GET', `${prefix}idempotency:${key}`);
     if (first) return [200, { job_id: first }];
   }
   if (!TASKS.has(body.task)) return [422, { error: 'unknown task' }];
-  if ((await server.call('XLEN', 'jobs:stream')) >= MAX_QUEUE) return [429, { error: 'full' }];
+  if ((await server.call('XLEN', queue)) >= MAX_QUEUE) return [429, { error: 'full' }];
   const id = randomUUID();
-  const job = `job:${id}`;
+  const job = `${prefix}job:${id}`;
   const ttl = String(body.ttl_s || 86400);
   const payload = JSON.stringify(body.payload);
   const created = now();
@@ -33,13 +34,13 @@ async function create(server, body, key) {
   await server.call('XADD', `${job}:events`, '*', 'type', 'queued', 'ts', now(),
     'step', 'gateway.enqueue', 'data', '{}');
   await server.call('EXPIRE', `${job}:events`, ttl);
-  await server.call('XADD', 'jobs:stream', '*', 'job_id', id, 'task', body.task, 'payload', payload);
-  if (key) await server.call('SET', `idempotency:${key}`, id, 'EX', ttl);
+  await server.call('XADD', queue, '*', 'job_id', id, 'task', body.task, 'payload', payload);
+  if (key) await server.call('SET', `${prefix}idempotency:${key}`, id, 'EX', ttl);
   return [202, { job_id: id }];
 }
 
 async function read(server, id) {
-  const job = pairs(await server.call('HGETALL', `job:${id}`));
+  const job = pairs(await server.call('HGETALL', `${prefix}job:${id}`));
   if (!job.job_id) return [404, { error: 'no such job' }];
   for (const name of ['payload', 'result', 'error']) job[name] = job[name] ? JSON.parse(job[name]) : null;
   return [200, job];
@@ -48,7 +49,7 @@ async function read(server, id) {
 async function follow(id, request, response) {
   const own = await Client.open(url);
   request.on('close', () => own.close());
-  if (!(await own.call('EXISTS', `job:${id}`))) {
+  if (!(await own.call('EXISTS', `${prefix}job:${id}`))) {
     own.close();
     return answer(response, 404, { error: 'no such job' });
   }
@@ -56,7 +57,7 @@ async function follow(id, request, response) {
   response.write('event: hello\ndata: {}\n\n');
   let last = '0';
   for (;;) {
-    const reply = await own.call('XREAD', 'BLOCK', '1000', 'STREAMS', `job:${id}:events`, last);
+    const reply = await own.call('XREAD', 'BLOCK', '1000', 'STREAMS', `${prefix}job:${id}:events`, last);
     if (!reply) {
       response.write(': heartbeat\n\n');
       continue;

@@ -1,30 +1,31 @@
 // A foreign worker, written from the published contract only.
 //
-//   node worker.js <url> <consumer>
+//   node worker.js <url> <consumer> [key prefix]
 //
 // It runs any task: `{"sleep_ms": n}` waits, `{"fail": true}` ends in error, everything
 // else is echoed. One job at a time; it renews nothing, reclaims nothing and fences nothing.
 'use strict';
 const { Client, pairs } = require('./resp.js');
 
-const [url, consumer] = process.argv.slice(2);
+const [url, consumer, prefix = ''] = process.argv.slice(2);
+const queue = `${prefix}jobs:stream`;
 const now = () => String(Date.now());
 
 async function main() {
   const server = await Client.open(url);
-  await server.call('XGROUP', 'CREATE', 'jobs:stream', 'workers', '0', 'MKSTREAM').catch(() => {});
+  await server.call('XGROUP', 'CREATE', queue, 'workers', '0', 'MKSTREAM').catch(() => {});
   console.log('ready');
   for (;;) {
     const reply = await server.call(
       'XREADGROUP', 'GROUP', 'workers', consumer, 'COUNT', '1', 'BLOCK', '200',
-      'STREAMS', 'jobs:stream', '>');
+      'STREAMS', queue, '>');
     if (!reply) continue;
     for (const [entry, flat] of reply[0][1]) await run(server, entry, pairs(flat));
   }
 }
 
 async function run(server, entry, message) {
-  const job = `job:${message.job_id}`;
+  const job = `${prefix}job:${message.job_id}`;
   const ttl = (await server.call('HGET', job, 'ttl_s')) || '86400';
 
   async function update(...fields) {
@@ -56,7 +57,7 @@ async function run(server, entry, message) {
     await update('status', 'done', 'result', JSON.stringify({ by: consumer, echo: payload }));
     await emit('done', {});
   }
-  await server.call('XACK', 'jobs:stream', 'workers', entry);
+  await server.call('XACK', queue, 'workers', entry);
   console.log(`ended ${message.job_id}`);
 }
 

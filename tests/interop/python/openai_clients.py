@@ -1,4 +1,4 @@
-"""`python_clients.py <url>`: each client of OpenAI's API uses the front; prints JSON lines.
+"""`openai_clients.py <url>`: each client of OpenAI's API uses the front; prints JSON lines.
 
 Run by `tests/interop/openai_clients.py` in an environment of its own.
 """
@@ -6,11 +6,14 @@ Run by `tests/interop/openai_clients.py` in an environment of its own.
 import asyncio
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 URL = sys.argv[1]
+RUNNER = asyncio.Runner()
+"""Connections of clients outlive a feature."""
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
 TOOL = {
     "type": "function",
@@ -126,18 +129,31 @@ def _llama_index(name: str) -> Any:
 
 
 def litellm_chat() -> bool:
-    litellm: Any = load("litellm")
+    litellm: Any = _litellm()
 
     answer = litellm.completion(model="openai/good", messages=HI, api_base=URL, api_key="unused")
     return answer.choices[0].message.content == "Hello there"
 
 
 def litellm_stream() -> bool:
-    litellm: Any = load("litellm")
+    litellm: Any = _litellm()
 
     about = {"api_base": URL, "api_key": "unused", "stream": True}
     chunks = litellm.completion(model="openai/good", messages=HI, **about)
     return "".join(each.choices[0].delta.content or "" for each in chunks) == "Hello there"
+
+
+def litellm_tools() -> bool:
+    litellm: Any = _litellm()
+
+    about = {"api_base": URL, "api_key": "unused", "tools": [TOOL]}
+    answer = litellm.completion(model="openai/calls", messages=HI, **about)
+    return answer.choices[0].message.tool_calls[0].function.arguments == '{"a": 1}'
+
+
+def _litellm() -> Any:
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it fetches prices at import
+    return load("litellm")
 
 
 def instructor_tools() -> bool:
@@ -164,24 +180,112 @@ def _instructor(mode: str, model: str) -> bool:
 
 
 def pydantic_ai_chat() -> bool:
+    return _pydantic_ai("good").run_sync("Hi").output == "Hello there"
+
+
+def pydantic_ai_stream() -> bool:
+    return RUNNER.run(_pydantic_ai_stream())
+
+
+async def _pydantic_ai_stream() -> bool:
+    async with _pydantic_ai("good").run_stream("Hi") as answer:
+        return await answer.get_output() == "Hello there"
+
+
+def pydantic_ai_tools() -> bool:
+    agent, given = _pydantic_ai("calls-once-agent"), list[int]()
+
+    def f(a: int) -> str:
+        """F."""
+        given.append(a)
+        return "seen"
+
+    agent.tool_plain(f)
+    return agent.run_sync("Hi").output == "Hello there" and given == [1]
+
+
+def _pydantic_ai(name: str) -> Any:
     Agent: Any = load("pydantic_ai").Agent
     OpenAIChatModel: Any = load("pydantic_ai.models.openai").OpenAIChatModel
     OpenAIProvider: Any = load("pydantic_ai.providers.openai").OpenAIProvider
 
     provider = OpenAIProvider(base_url=URL, api_key="unused")
-    agent = Agent(OpenAIChatModel("good", provider=provider))
-    return agent.run_sync("Hi").output == "Hello there"
+    return Agent(OpenAIChatModel(name, provider=provider))
 
 
 def agents_chat() -> bool:
+    agents: Any = load("agents")
+    return RUNNER.run(agents.Runner.run(_agent("good"), "Hi")).final_output == "Hello there"
+
+
+def agents_stream() -> bool:
+    return RUNNER.run(_agents_stream())
+
+
+async def _agents_stream() -> bool:
+    answer = load("agents").Runner.run_streamed(_agent("good"), "Hi")
+    async for _ in answer.stream_events():
+        pass
+    return answer.final_output == "Hello there"
+
+
+def agents_tools() -> bool:
+    agents: Any = load("agents")
+    given: list[int] = []
+
+    def f(a: int) -> str:
+        """F."""
+        given.append(a)
+        return "seen"
+
+    agent = _agent("calls-once-agents", tools=[agents.function_tool(f)])
+    answer = RUNNER.run(agents.Runner.run(agent, "Hi"))
+    return answer.final_output == "Hello there" and given == [1]
+
+
+def _agent(name: str, **options: Any) -> Any:
     agents: Any = load("agents")
     AsyncOpenAI: Any = load("openai").AsyncOpenAI
 
     agents.set_tracing_disabled(True)
     client = AsyncOpenAI(base_url=URL, api_key="unused")
-    model = agents.OpenAIChatCompletionsModel("good", client)
-    agent = agents.Agent(name="a", model=model)
-    return asyncio.run(agents.Runner.run(agent, "Hi")).final_output == "Hello there"
+    model = agents.OpenAIChatCompletionsModel(name, client)
+    return agents.Agent(name="a", model=model, **options)
+
+
+def llm_chat() -> bool:
+    conversation = _llm("good").conversation()
+    first = conversation.prompt("Hi", stream=False).text()
+    return first == conversation.prompt("Hi", stream=False).text() == "Hello there"
+
+
+def llm_stream() -> bool:
+    return "".join(_llm("good").prompt("Hi")) == "Hello there"
+
+
+def llm_tools() -> bool:
+    given: list[int] = []
+
+    def f(a: int) -> str:
+        """F."""
+        given.append(a)
+        return "seen"
+
+    answer = _llm("calls-once-llm").chain("Hi", tools=[f], stream=False)
+    return answer.text().endswith("Hello there") and given == [1]
+
+
+def llm_schema() -> bool:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    return json.loads(_llm("json").prompt("Hi", schema=schema).text()) == {"a": 1}
+
+
+def _llm(name: str) -> Any:
+    Chat: Any = load("llm.default_plugins.openai_models").Chat
+
+    model = Chat(name, model_name=name, api_base=URL, supports_schema=True, supports_tools=True)
+    model.key = "unused"
+    return model
 
 
 def main() -> None:
@@ -189,8 +293,10 @@ def main() -> None:
         *(openai_chat, openai_stream, openai_tools, openai_embeddings),
         *(langchain_chat, langchain_stream, langchain_tools, langchain_embeddings),
         *(llama_index_chat, llama_index_stream, llama_index_tools),
-        *(litellm_chat, litellm_stream, instructor_tools, instructor_schema),
-        *(pydantic_ai_chat, agents_chat),
+        *(litellm_chat, litellm_stream, litellm_tools, instructor_tools, instructor_schema),
+        *(pydantic_ai_chat, pydantic_ai_stream, pydantic_ai_tools),
+        *(agents_chat, agents_stream, agents_tools),
+        *(llm_chat, llm_stream, llm_tools, llm_schema),
     ]
     for feature in features:
         try:

@@ -34,6 +34,7 @@ from jobwire.valkey import Connection
 from jobwire.valkey.settings import ValkeySettings
 from tests.handlers.photo.images import jpeg, photograph, quarters
 from tests.support import Plain, wait_until_sync
+from tests.support.s3 import boto_client
 
 Json = dict[str, Any]
 
@@ -214,6 +215,15 @@ def results(plain: Plain, image_id: str, prefix: str = "") -> list[dict[str, str
     """The results of an image in the stream."""
     entries = cast("list[tuple[str, dict[str, str]]]", plain.xrange(f"{prefix}image:result"))
     return [fields for _, fields in entries if fields["image_id"] == image_id]
+
+
+def versions(site: ImageSite, image_id: str) -> list[str]:
+    """Everything that the bucket has of an image, in all versions."""
+    listed = boto_client(site.bucket).list_object_versions(
+        Bucket=site.bucket.bucket, Prefix=f"images/{image_id}"
+    )
+    found = [*listed.get("Versions", []), *listed.get("DeleteMarkers", [])]
+    return [each.get("Key", "") for each in found]
 
 
 def read_events(answer: httpx.Response) -> Generator[Event]:

@@ -17,16 +17,7 @@ from jobwire.systems.images.contract import ImageErrorCode, ImageKeys, failed_no
 from tests.support import Plain, clause, wait_until_sync
 from tests.support.jobs_http import bearer, key
 from tests.support.s3 import boto_client
-from tests.systems.images.site import ImageSite, plain_photo, results
-
-
-def versions(site: ImageSite, image_id: str) -> list[str]:
-    """Everything that the bucket has of an image, in all versions."""
-    listed = boto_client(site.bucket).list_object_versions(
-        Bucket=site.bucket.bucket, Prefix=f"images/{image_id}"
-    )
-    found = [*listed.get("Versions", []), *listed.get("DeleteMarkers", [])]
-    return [each.get("Key", "") for each in found]
+from tests.systems.images.site import ImageSite, plain_photo, results, versions
 
 
 @clause("I-11")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from jobwire.valkey import Connection
 from tests.support import Fresh, Plain, Proxy, clause, wait_until, wait_until_sync
 from tests.support.resp import Command
 from tests.support.s3_proxy import S3Proxy, dropped
+from tests.support.wait import DEADLINE_S
 from tests.systems.images.site import ImageSite, plain_photo
 
 # Not on the shared site.
@@ -119,6 +121,73 @@ async def processing(
     made = Processing(connection, ImageStatus(connection, KEYS), spool, bucket, photos)
     async with made.running():
         yield made
+
+
+WITHOUT_FILES = """
+import asyncio, logging, resource, sys
+from pathlib import Path
+
+from jobwire.objects import Bucket, BucketConfig
+from jobwire.systems.images.contract import ImageKeys
+from jobwire.systems.images.processing import Processing
+from jobwire.systems.images.scripts import SCRIPTS
+from jobwire.systems.images.spool import Spool
+from jobwire.systems.images.status import ImageStatus
+from jobwire.valkey import Connection
+
+logging.basicConfig(format="%(message)s")
+url, endpoint, bucket, access_key, secret_key, folder = sys.argv[1:]
+
+async def main():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spool = Spool(Path(folder))
+    objects = Bucket(
+        BucketConfig(endpoint=endpoint, bucket=bucket, access_key=access_key, secret_key=secret_key)
+    )
+    await objects.ping()
+    await asyncio.to_thread(int)  # both start their threads
+    async with Connection.open(url) as connection:
+        await connection.load_scripts(SCRIPTS.values())
+        status = ImageStatus(connection, ImageKeys("{faults}:"))
+        processing = Processing(connection, status, spool, objects, None)
+        async with processing.running():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+            await asyncio.to_thread(sys.stdin.readline)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            while processing.unavailable() is not None:
+                await asyncio.sleep(0.01)
+            print("uploads are accepted", flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+
+asyncio.run(main())
+"""
+
+
+@clause("I-2", "O-15")
+async def test_i02_a_gateway_without_a_free_file_goes_on(
+    valkey: LocalValkey, seaweedfs: BucketConfig, tmp_path: Path
+) -> None:
+    """Regression: clients that opened as many connections as there may be files ended it. In a
+    process of its own: the limit is one of the whole process."""
+    login = (seaweedfs.access_key, seaweedfs.secret_key)
+    words = (valkey.url, seaweedfs.endpoint, seaweedfs.bucket, *login, str(tmp_path))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", WITHOUT_FILES, *words),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    seen = ""
+    async with asyncio.timeout(DEADLINE_S):
+        for line in ("Too many open files", "uploads are accepted"):
+            while line not in seen:
+                read = await process.stdout.readline()
+                assert read, f"the process ended: {seen}"
+                seen += read.decode()
+            process.stdin.write(b"\n")
+        assert await process.wait() == 0, seen
 
 
 def dying(spot: str) -> tuple[Photos, Callable[[pytest.MonkeyPatch], None]]:

@@ -31,7 +31,7 @@ from tests.systems.images.gateway_process import (
     dark_photo,
     finishes,
 )
-from tests.systems.images.site import Json, portrait, raw_put, results
+from tests.systems.images.site import Json, portrait, raw_put, results, versions
 
 KEYS = ImageKeys(PREFIX)
 pytestmark = pytest.mark.keeps(f"{KEYS.result}*")
@@ -70,6 +70,8 @@ def running(
 def gateway(running: GatewayProcess, valkey: LocalValkey) -> GatewayProcess:
     """The process, in a test whose server is emptied afterwards."""
     assert valkey.alive
+    if running.program.exit_code is not None:  # a test that failed has left it dead
+        running.start()
     return running
 
 
@@ -227,6 +229,24 @@ def test_i30_a_gateway_killed_at_each_step_leaves_one_result_and_no_original(
         assert results(plain, image["image_id"], PREFIX) == []
         assert site.put(image, photo).status_code == 202
         gateway.check_published(plain, image["image_id"])
+    gateway.wait_until_empty()
+
+
+@clause("I-6", "I-11")
+def test_i11_an_image_deleted_at_its_end_is_not_published(
+    gateway: GatewayProcess, plain: Plain
+) -> None:
+    """Between the write to the bucket and the result."""
+    site = gateway.site
+    image = site.announce()
+    image_id = image["image_id"]
+    with gateway.proxy.hold(finishes(image_id)) as hold:
+        assert site.put(image, bright_photo()).status_code == 202
+        hold.wait_reached()
+        assert site.client.delete(f"/v1/images/{image_id}").status_code == 204
+    wait_until_sync(lambda: results(plain, image_id, PREFIX), "the result")
+    assert [fields["error_code"] for fields in results(plain, image_id, PREFIX)] == ["CANCELED"]
+    wait_until_sync(lambda: versions(site, image_id) == [], "what was stored to be deleted")
     gateway.wait_until_empty()
 
 

@@ -76,6 +76,9 @@ def allowed(file: Path) -> bool:
     # JSON Schema has words of its own, of which `type` is one of the wire's.
     if file in (PACKAGE / "contract.py", PACKAGE / "schema.py"):
         return True
+    # Values of settings are words of their own: `shard_by: tenant`.
+    if file == PACKAGE / "settings.py":
+        return True
     # Other wires and the toolkit's dead letters have words of their own, some of them the same.
     others = file.is_relative_to(SOURCE / "systems") and not file.is_relative_to(PACKAGE)
     return others or any(file.is_relative_to(SOURCE / package) for package in ("page", "valkey"))
@@ -139,6 +142,7 @@ COMMANDS = {
     ),
     *("XTRIM", "XACK", "XCLAIM", "XPENDING", "XREADGROUP", "XGROUP", "XINFO", "ZADD", "ZCARD"),
     *("ZREM", "ZRANGE", "ZRANK", "ZRANGEBYSCORE", "ZSCAN", "ZSCORE", "ZCOUNT", "HGETALL"),
+    *("HKEYS", "PEXPIRETIME"),
     *("ZMSCORE", "ZREMRANGEBYSCORE", "HSCAN", "HSTRLEN"),
     *("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SRANDMEMBER"),
 }
@@ -209,8 +213,9 @@ DROPPED = {
     "refused",
     "returned",
 }
-SCOPES = {"only", "first", "known", "suspended", "delayed", "end"}
-"""Of scripts that go through several queues, or through a queue and the delayed jobs."""
+SCOPES = {"only", "first", "known", "suspended", "delayed", "end", "restart"}
+"""Of scripts that go through several queues, or through a queue and the delayed jobs; and of a job
+that begins anew."""
 
 
 def code(file: Path) -> str:
@@ -237,8 +242,9 @@ def test_the_scripts_build_keys_in_one_place_and_as_the_contract_does() -> None:
     }
     wanted |= {keys.tenant_bytes("x")[:-1]}
     wanted |= {keys.clock, keys.tasks, keys.queues, keys.paused, keys.crons, keys.paused_crons}
+    wanted.add(keys.shards)
     wanted |= {keys.index("x")[:-1], keys.job(""), keys.events("")[len(keys.job("")) :]}
-    wanted |= {keys.steps("")[len(keys.job("")) :]}
+    wanted |= {keys.steps("")[len(keys.job("")) :], keys.awaits("")[len(keys.job("")) :]}
     wanted |= {*contract.IDEMPOTENCY_SPACES, keys.worker(""), keys.guard(""), keys.cron("")}
     wanted |= {keys.cron_job(""), keys.stub("")[len(keys.job("")) :]}
     wanted |= {keys.stats(0)[:-1] + "%.0f", keys.failures(0)[:-1] + "%.0f"}
@@ -250,6 +256,7 @@ def test_every_script_literal_belongs_to_the_contract_or_the_server() -> None:
     answers = {word for script in SCRIPTS.values() for word in script.returns}
     known = WORDS | COMMANDS | OPTIONS | answers | DUTIES | DROPPED | {contract.TASK_FIELD, ""}
     known |= {contract.LATENCY, contract.DURATION, contract.DEFAULT_QUEUE, *SCOPES}
+    known |= {contract.CLAIMED}
     known.add(contract.BYTES_TOTAL)
     for file in LUA.rglob("*.lua"):
         if file.name == "keys.lua":
@@ -258,11 +265,13 @@ def test_every_script_literal_belongs_to_the_contract_or_the_server() -> None:
         assert words - known - {":", "1", "0-0"} == set(), file.name
 
 
-def test_lifetimes_in_the_scripts_equal_the_contract() -> None:
+def test_lifetimes_and_limits_in_the_scripts_equal_the_contract() -> None:
     life = code(LUA / "include" / "state.lua")
     assert f"<= {contract.MAX_TTL_S}" in life
     assert f"'EXPIRE', key, {contract.STATS_TTL_S})" in life
-    assert f"'EXPIRE', key, {contract.FAILURES_TTL_S})" in life
+    failures = code(LUA / "include" / "failures.lua")
+    assert f"'EXPIRE', key, {contract.FAILURES_TTL_S})" in failures
+    assert f"<= {contract.MAX_PAYLOAD_BYTES} then" in failures
     assert f"tenant_ttl_s = 10000, 200, {contract.MAX_TTL_S}" in code(
         LUA / "include" / "tenants.lua"
     )
@@ -274,7 +283,9 @@ def test_scripts_that_must_run_on_a_full_server_are_flagged() -> None:
         for name, script in SCRIPTS.items()
         if not script.source.startswith("#!lua flags=allow-oom\n")
     }
-    assert refused == {"submit", "cron", "report"}, "J-9: all but these"
+    children = {"submit_child", "signal", "copy_record"}
+    plain = {"submit", "claim_key", "cron", "report"}
+    assert refused == plain | children, "J-9: all but these"
     assert all(SCRIPTS[name].source.startswith("#!lua\n") for name in refused)
 
 
@@ -283,6 +294,8 @@ def test_each_verb_has_its_script() -> None:
     maintenance = "janitor prune index_foreign extend_ttl reconcile clock forget_tasks"
     ours = "recover_orphans heartbeat join deregister enroll cron list worker_info"
     ours += " pause resume purge expire_leases overview resume_cron list_steps"
+    ours += " claim_key report_shards"
+    ours += " suspend signal submit_child copy_record"
     assert set(SCRIPTS) == {*verbs.split(), *maintenance.split(), *ours.split()}
     for script in SCRIPTS.values():
         assert script.keys == ("queue",), "everything else is built from its prefix"

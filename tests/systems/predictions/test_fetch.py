@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from base64 import b64encode
@@ -18,7 +19,7 @@ from jobwire.systems.predictions.fetch import (
     decode_data_url,
     resolve,
 )
-from jobwire.systems.predictions.http_client import NoAnswer
+from jobwire.systems.predictions.http_client import NoAnswer, exchange
 from jobwire.systems.predictions.providers.outputs import news_of, output_urls
 from tests.standins.server import Call, Request, Standin
 from tests.support import clause
@@ -158,6 +159,15 @@ async def test_p22_the_type_is_the_content_s_and_the_size_is_counted(
     assert isinstance(await local.fetch(f"{files.url}/status-503"), NoAnswer)
     # Loopback only by setting.
     assert isinstance(await Fetcher(max_bytes=LIMIT).fetch(f"{files.url}/picture"), Refused)
+
+
+@clause("P-22")
+async def test_p22_the_answer_of_an_api_is_read_up_to_its_limit(files: Files) -> None:
+    answer = await asyncio.to_thread(
+        exchange, "GET", f"{files.url}/large", timeout_s=5, max_bytes=LIMIT
+    )
+    assert isinstance(answer, NoAnswer)
+    assert answer.too_large
 
 
 @clause("P-22")

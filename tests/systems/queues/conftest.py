@@ -9,12 +9,13 @@ import pytest
 
 from jobwire.job import retry
 from jobwire.job.messages import Failed, JobError, RetryLater
+from jobwire.systems.queues.add_batcher import Added
 from jobwire.systems.queues.admin import QueueAdmin
 from jobwire.systems.queues.codec import JobHash, Took
 from jobwire.systems.queues.consumer import BullConsumer, SettledAttempt
 from jobwire.systems.queues.leased_jobs import leased_job
 from jobwire.systems.queues.options import BullJobOptions
-from jobwire.systems.queues.queue import Added, QueueProducer
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Connection
 from tests.support import Plain

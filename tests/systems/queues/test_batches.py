@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
+from jobwire.local.valkey import LocalValkey
 from jobwire.systems.queues import settle_args
+from jobwire.systems.queues.add_batcher import Added, Duplicate
 from jobwire.systems.queues.codec import BrokenJob, Empty, JobHash, TakeAnswer, Took
 from jobwire.systems.queues.consumer import SettledAttempt
 from jobwire.systems.queues.contract import Refusal
 from jobwire.systems.queues.options import BullJobOptions, Parent
-from jobwire.systems.queues.queue import Added, Duplicate
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.settle_args import FailedAttempt
-from jobwire.valkey import ServerError
-from tests.support import clause
+from jobwire.valkey import Connection, ServerError
+from tests.support import Plain, clause
 from tests.systems.queues.conftest import KEY, QUEUE, Site
 
 
@@ -66,6 +69,69 @@ async def test_b19_one_job_that_cannot_be_added_does_not_affect_the_others(site:
 async def test_b01_a_later_call_does_not_overtake_a_submission(site: Site) -> None:
     _, counts = await asyncio.gather(site.queue.submit("a"), site.queue.counts())
     assert sum(counts.values()) == 1
+
+
+def scripts_called(plain: Plain) -> int:
+    stats = cast("dict[str, dict[str, int]]", plain.info("commandstats"))
+    return stats.get("cmdstat_evalsha", {"calls": 0})["calls"]
+
+
+@clause("B-27")
+async def test_b27_jobs_of_many_queues_are_added_by_one_script(
+    connection: Connection, plain: Plain
+) -> None:
+    queues = [QueueProducer(connection, f"q{number}") for number in range(40)]
+    await queues[0].submit("first")  # the script is loaded
+    before = scripts_called(plain)
+    answers = await asyncio.gather(*(queue.submit("job") for queue in queues for _ in range(2)))
+    assert scripts_called(plain) - before == 1
+    assert answers == [Added("2"), Added("3"), *[Added("1"), Added("2")] * 39]
+    for queue in queues[1:]:
+        assert plain.lrange(f"bull:{queue.keys.queue}:wait", 0, -1) == ["2", "1"]
+        assert plain.exists(f"bull:{queue.keys.queue}:marker")
+
+
+@clause("B-21", "B-27")
+async def test_b27_each_queue_of_a_script_keeps_its_events_within_their_length(
+    connection: Connection, plain: Plain
+) -> None:
+    many, last = QueueProducer(connection, "many"), QueueProducer(connection, "last")
+    plain.hset("bull:many:meta", "opts.maxLenEvents", "10")
+    for _ in range(5):
+        await asyncio.gather(*(many.submit("job") for _ in range(99)), last.submit("job"))
+    assert plain.xlen("bull:many:events") < 2 * 99 + 100
+
+
+@clause("B-19", "B-27")
+async def test_b27_a_queue_that_cannot_be_written_fails_its_own_jobs_alone(
+    connection: Connection, plain: Plain
+) -> None:
+    plain.call("SET", "bull:broken:id", "no number")
+    sound, broken = QueueProducer(connection, "sound"), QueueProducer(connection, "broken")
+    one, bad, two = await asyncio.gather(
+        *(sound.submit("a"), broken.submit("b"), sound.submit("c")), return_exceptions=True
+    )
+    assert (one, two) == (Added("1"), Added("2"))
+    assert isinstance(bad, ServerError)
+
+
+@clause("B-19", "B-27")
+async def test_b27_a_queue_that_the_servers_user_may_not_write_fails_its_own_jobs_alone(
+    valkey: LocalValkey, plain: Plain
+) -> None:
+    """The server refuses the whole script before it runs."""
+    rights = ("on", ">secret", "&*", "+@all", "~bull:sound:*")
+    plain.call("ACL", "SETUSER", "one-queue", *rights)
+    try:
+        async with Connection.open(f"valkey://one-queue:secret@{valkey.address}/0") as connection:
+            sound, other = QueueProducer(connection, "sound"), QueueProducer(connection, "other")
+            one, bad, two = await asyncio.gather(
+                *(sound.submit("a"), other.submit("b"), sound.submit("c")), return_exceptions=True
+            )
+    finally:
+        plain.call("ACL", "DELUSER", "one-queue")
+    assert (one, two) == (Added("1"), Added("2"))
+    assert isinstance(bad, ServerError)
 
 
 @clause("B-4")

@@ -230,7 +230,7 @@ def test_o2_flows_are_added_and_shown_as_a_tree(served: ServedQueues) -> None:
     assert narrow[-1] == "  … 1 more"
     assert on_terminal("queue", "flow", "idle", "below")[0] == f"parent: {lines[0]}"
     assert main(["queue", "add-flow", "idle", "[]"]) == Exit.USAGE
-    assert main(["queue", "flow", "idle", "nope"]) == Exit.NO_SUCH_JOB
+    assert main(["queue", "flow", "idle", "nope"]) == Exit.NOT_FOUND
 
 
 @clause("O-2", "B-12")
@@ -359,7 +359,7 @@ def test_o2_a_queue_is_found_by_its_name_unless_both_wires_have_it(
         assert client.queue("idle").status().paused is False
         # A name that no wire has.
         capsys.readouterr()
-        assert main(["queue", "pause", "nowhere"]) == Exit.REFUSED
+        assert main(["queue", "pause", "nowhere"]) == Exit.NOT_FOUND
         assert "queue_not_found" in capsys.readouterr().err
     assert main(["queue", "ls"]) == 0
     listed: list[dict[str, Any]] = [

@@ -205,7 +205,7 @@ def test_o2_faults_of_queue_commands(
 ) -> None:
     served.add("idle")
     faults = {
-        ("queue", "show", "nope"): 5,
+        ("queue", "show", "nope"): 4,
         ("queue", "job", "idle", "nope"): 4,
         ("queue", "retry", "idle", "nope"): 4,
         ("queue", "retry", "idle", "1"): 5,

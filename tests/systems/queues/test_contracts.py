@@ -12,12 +12,12 @@ import pytest
 
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import Failed, RetryLater
+from jobwire.systems.queues.add_batcher import Duplicate
 from jobwire.systems.queues.codec import Empty, KeepRule, QueueBlocked
 from jobwire.systems.queues.consumer import FailedAttempt, SettledAttempt
 from jobwire.systems.queues.contract import Refusal
 from jobwire.systems.queues.leased_jobs import leased_job
 from jobwire.systems.queues.options import BullBackoff, BullJobOptions
-from jobwire.systems.queues.queue import Duplicate
 from jobwire.systems.queues.settings import BullSettings
 from tests.support import clause, wait_until
 from tests.systems.queues.conftest import KEY, QUEUE, START_MS, Site, after_failure

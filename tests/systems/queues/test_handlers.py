@@ -12,12 +12,13 @@ import pytest_asyncio
 
 from jobwire import App, Context, WaitForChildren
 from jobwire.job.messages import Children, Json
+from jobwire.systems.queues.add_batcher import Added
 from jobwire.systems.queues.codec import JobHash
 from jobwire.systems.queues.contract import BullState
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.flows import FlowNode, add_flow
 from jobwire.systems.queues.options import BullJobOptions, Parent
-from jobwire.systems.queues.queue import Added, NewBullJob, QueueProducer
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
@@ -69,6 +70,15 @@ async def run(
     answer = await queue.submit(name, json.dumps(data or {}), BullJobOptions(**options))
     assert isinstance(answer, Added)
     return await ended(queue, answer.job_id)
+
+
+@clause("D-23")
+async def test_d23_a_bullmq_queue_has_no_on_failure(serve: Serve) -> None:
+    app = App()
+    app.handler("tell", queue=QUEUE)(lambda ctx: None)
+    app.handler("podcast", queue=QUEUE, on_failure="tell")(lambda ctx: None)
+    with pytest.raises(ValueError, match=r"'podcast' has on_failure=, which the queue"):
+        await serve(app)
 
 
 @clause("D-18")

@@ -11,8 +11,11 @@ import pytest
 import pytest_asyncio
 
 from jobwire import App, Context
+from jobwire.systems.queues.admin import QueueAdmin
+from jobwire.systems.queues.announcement import seen_workers
 from jobwire.systems.queues.contract import BullState
 from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.options import BullJobOptions
 from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
@@ -83,6 +86,7 @@ async def test_b27_queues_with_work_have_equal_parts_of_the_slots(
 ) -> None:
     """Jobs of one queue last; they do not gradually get all slots."""
     app, gate, running = App(), asyncio.Event(), Counter[str]()
+    beside: list[int] = []
 
     @app.handler("job", queue="long", wire="bullmq")
     async def long(ctx: Context) -> None:
@@ -92,13 +96,14 @@ async def test_b27_queues_with_work_have_equal_parts_of_the_slots(
     @app.handler("job", queue="short", wire="bullmq")
     async def short(ctx: Context) -> None:
         running["short"] += 1
+        if running["short"] <= 250:
+            beside.append(running["long"])
 
     await fill(connection, "long", 50)
     quick = await fill(connection, "short", 300)
     await serve(app, "long", "short", slots=10)
-    await wait_until(lambda: running["short"] >= 250)
-    assert running["long"] <= 5
     await completed(quick, 300)
+    assert max(beside) <= 5
     await wait_until(lambda: running["long"] == 10, "the slots that nobody else wants")
     gate.set()
 
@@ -159,3 +164,87 @@ async def test_b27_an_error_while_a_queue_is_finished_is_that_of_its_jobs_alone(
     plain.call("SET", "bull:broken:completed", "no such type")
     gate.set()
     await completed(sound, 2)
+
+
+@clause("B-27")
+async def test_b27_a_job_of_a_quiet_queue_is_next_beside_many_flooded_ones(
+    connection: Connection, plain: Plain, serve: Serve
+) -> None:
+    app, permits, ran = App(), asyncio.Semaphore(0), list[str]()
+
+    @app.handler("job")
+    async def job(ctx: Context) -> None:
+        await permits.acquire()
+        ran.append(ctx.job.source)
+
+    flooded = [f"flooded{number}" for number in range(40)]
+    for name in flooded:
+        await fill(connection, name, 5)
+    worker = await serve(app, *flooded, "quiet", slots=3)
+    for _ in range(50):  # each had its turn
+        permits.release()
+    await wait_until(lambda: len(ran) == 50 and worker.metrics.held == 3)
+    await fill(connection, "quiet", 1)
+    await wait_until(lambda: not plain.exists("bull:quiet:marker"), "the marker was seen")
+    while "quiet" not in ran:
+        already = len(ran) + 1
+        permits.release()
+        await wait_until(lambda most=already: len(ran) == most, "the next job")
+    assert len(ran) <= 50 + 3 + 3, ran  # those that were running, and one take
+    for _ in range(201 - len(ran)):
+        permits.release()
+    await wait_until(lambda: len(ran) == 201)
+
+
+@clause("B-8", "B-27")
+async def test_b27_each_queue_keeps_its_own_limits_and_order(
+    connection: Connection, plain: Plain, serve: Serve
+) -> None:
+    app, ran, at_once, most = App(), list[tuple[str, str]](), Counter[str](), Counter[str]()
+
+    @app.handler("job")
+    async def job(ctx: Context) -> None:
+        queue = ctx.job.source
+        ran.append((queue, ctx.job.id))
+        at_once[queue] += 1
+        most[queue] = max(most[queue], at_once[queue])
+        await asyncio.sleep(0)
+        at_once[queue] -= 1
+
+    names = ("limited", "one-by-one", "ordered", "paused", "free")
+    queues = {name: QueueProducer(connection, name, SETTINGS) for name in names}
+    await QueueAdmin(queues["limited"]).set_rate_limit(2, 600_000)
+    await QueueAdmin(queues["one-by-one"]).set_concurrency(1)
+    await queues["paused"].pause()
+    for name, queue in queues.items():
+        options = [BullJobOptions(priority=9 - n if name == "ordered" else 0) for n in range(8)]
+        await queue.submit_many([NewBullJob("job", "{}", each) for each in options])
+    await serve(app, *names, slots=20)
+    for name in ("one-by-one", "ordered", "free"):
+        await completed(queues[name], 8)
+    counts = Counter(queue for queue, _ in ran)
+    assert counts == {"limited": 2, "one-by-one": 8, "ordered": 8, "free": 8}
+    assert most["one-by-one"] == 1
+    assert [job for queue, job in ran if queue == "ordered"] == list("87654321")
+    await queues["paused"].resume()
+    await completed(queues["paused"], 8)
+
+
+@clause("B-20")
+async def test_b20_a_worker_of_very_many_queues_is_announced_for_some(
+    connection: Connection, plain: Plain, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two sockets for each of a thousand queues would be more than a process may usually open."""
+    names = [f"q{number}" for number in range(1_000)]
+    engine = BullEngine(WorkerConnections(connection, BullSettings()), *names)
+    await engine.register([], 10)
+    try:
+        clients = [row["name"] for row in plain.client_list()]
+        assert sum(name.startswith("bull:") for name in clients) == 200
+        found = await seen_workers(connection, "bull", names)
+        assert found is not None
+        assert sum(found.values()) == 100
+    finally:
+        await engine.deregister()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("worker announced for some of its queues announced=100 others=900")

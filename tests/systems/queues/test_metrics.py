@@ -13,13 +13,14 @@ from prometheus_client.core import Metric
 from jobwire.local import LocalValkey
 from jobwire.programs.schema import definition
 from jobwire.settings import load
+from jobwire.systems.queues.add_batcher import Added
 from jobwire.systems.queues.announcement import Announcement
 from jobwire.systems.queues.consumer import BullConsumer
 from jobwire.systems.queues.contract import BullField, BullState, EventName
 from jobwire.systems.queues.doctor import examine
 from jobwire.systems.queues.known_queues import MAX_FOUND, KnownQueues
 from jobwire.systems.queues.metrics import BullMetrics, measure
-from jobwire.systems.queues.queue import Added, NewBullJob, QueueProducer
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.schema import wire_schema
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.valkey import Config, Connection

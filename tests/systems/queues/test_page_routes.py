@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -168,3 +170,52 @@ def test_b18_lists_and_keys_are_for_the_tenant_of_the_queue(valkey: LocalValkey)
             assert api.get(each, headers=bearer("writer")).status_code == 200
             assert api.get(each, headers=bearer("other")).status_code == 404
             assert api.get(each).status_code == 401
+
+
+@clause("O-11", "B-14")
+@pytest.mark.parametrize(
+    ("reason", "stack", "code"),
+    [
+        ("no disk", ["Traceback …\n  File …\nValueError: no disk\n"], "ValueError"),
+        ("no disk", ["TypeError: no disk\n    at run (/app/job.js:3:9)"], "TypeError"),
+        (
+            "no disk",
+            ["KeyError: no disk\n", "Traceback\nbuilds.DiskFull: no disk\n"],
+            "builds.DiskFull",
+        ),
+        ("no disk:\nfull", ["Traceback\nOSError: no disk:\nfull\n"], "OSError"),
+        ("ValueError: no disk", ["TypeError: no disk"], "ValueError"),
+        ("no disk", ["it said TypeError: no disk"], ""),
+        ("no disk", ["no disk"], ""),
+        ("„", ["ValueError: „\n"], ""),
+        ("", ["ValueError\n"], ""),
+        ("no disk", [f"ValueError: no disk{'x' * 40_000}"], ""),
+        ("no disk", "not an array", ""),
+    ],
+)
+def test_o11_failures_have_the_type_of_the_exception(
+    served: ServedQueues, plain: Plain, reason: str, stack: object, code: str
+) -> None:
+    plain.call("HSET", "bull:mail:7", "name", "send", "failedReason", reason)
+    plain.call("HSET", "bull:mail:7", "stacktrace", json.dumps(stack, ensure_ascii=False))
+    plain.call("ZADD", "bull:mail:failed", int(time.time() * 1000), "7")
+    served.add("mail", "send")  # the gateway knows the queue
+    answer = served.client.get("/v1/failures?hours=1")
+    assert answer.status_code == 200, answer.text
+    (kind,) = answer.json()["failures"]
+    assert (kind["task"], kind["code"]) == ("send", code)
+
+
+@clause("O-11", "O-15")
+def test_o11_hostile_stacks_do_not_block_the_server(served: ServedQueues, plain: Plain) -> None:
+    """Ten thousand places in each of a thousand stacks took the server longer than a reply may."""
+    now_ms, stack = int(time.time() * 1000), json.dumps([": x" * 10_000])
+    for number in range(1_000):
+        row = ("name", "send", "failedReason", "x", "stacktrace", stack)
+        plain.call("HSET", f"bull:mail:{number}", *row)
+        plain.call("ZADD", "bull:mail:failed", now_ms, str(number))
+    served.add("mail", "send")  # the gateway knows the queue
+    answer = served.client.get("/v1/failures?hours=1")
+    assert answer.status_code == 200, answer.text
+    (kind,) = answer.json()["failures"]
+    assert (kind["task"], kind["code"], kind["count"]) == ("send", "", 1_000)

@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 from jobwire.cli.schema import command
 from jobwire.job.errors import RefusedError
+from jobwire.systems.queues.add_batcher import Added
 from jobwire.systems.queues.payloads import check_payload, payload_schema
-from jobwire.systems.queues.queue import Added, QueueProducer
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.valkey import Connection
 from tests.support import Plain, clause
 

@@ -13,17 +13,19 @@ import pytest_asyncio
 
 from jobwire import App, Context
 from jobwire.job.messages import RateLimited
+from jobwire.systems.queues.add_batcher import Added
 from jobwire.systems.queues.admin import QueueAdmin
 from jobwire.systems.queues.contract import BullState
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.flows import FlowJobs, FlowNode, add_flow
 from jobwire.systems.queues.options import BullBackoff, BullJobOptions, Deduplication
-from jobwire.systems.queues.queue import Added, NewBullJob, QueueProducer
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings, QueuesSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
 from jobwire.worker import Worker
 from tests.support import Plain, clause, wait_until
+from tests.support.raw import Raw
 from tests.support.workers import started, stopped
 
 QUEUE = "work"
@@ -132,13 +134,29 @@ async def test_b21_due_jobs_are_promoted_while_a_handler_limits_the_rate(
 async def test_b21_the_events_keep_to_their_length(
     serve: Serve, queue: QueueProducer, plain: Plain, backoff: BullBackoff | None
 ) -> None:
-    """The server drops whole nodes, of 100 entries."""
+    """The server drops whole nodes, of 100 entries, before up to 100 jobs end with two events
+    each."""
     plain.call("HSET", f"{KEY}meta", "opts.maxLenEvents", 20)
     options = BullJobOptions(attempts=2, backoff=backoff)
     await queue.submit_many([NewBullJob("fail", options=options) for _ in range(400)])
     await serve(slots=100)
     await counted(queue, waiting=0, active=0)
-    assert 20 <= plain.xlen(f"{KEY}events") < 120
+    assert 20 <= plain.xlen(f"{KEY}events") < 120 + 200
+
+
+@clause("B-4", "B-21")
+async def test_b21_the_end_of_a_job_is_not_trimmed_with_the_events_before_it(
+    serve: Serve, queue: QueueProducer, plain: Plain
+) -> None:
+    """With a length of 0 the server drops all that is there: whoever follows the queue would never
+    see that a job ended."""
+    plain.call("HSET", f"{KEY}meta", "opts.maxLenEvents", 0)
+    await queue.submit_many([NewBullJob(name) for name in ("ok", "fail", "ok")])
+    await serve()
+    await counted(queue, completed=2, failed=1)
+    names = [fields["event"] for _, fields in Raw(plain).entries(f"{KEY}events")]
+    assert names[-1] == "drained"
+    assert names[-2] in ("completed", "retries-exhausted")
 
 
 # ── options of the worker ────────────────────────────────────────────────────────────────────────

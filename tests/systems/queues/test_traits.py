@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from jobwire.job.messages import CancelOutcome
+from jobwire.systems.queues.add_batcher import Deduplicated
 from jobwire.systems.queues.codec import Limited, Took
 from jobwire.systems.queues.consumer import FailedAttempt, SettledAttempt
 from jobwire.systems.queues.contract import SETTLED_TTL_MS, BullState, Refusal
 from jobwire.systems.queues.options import BullJobOptions, Deduplication, Parent
-from jobwire.systems.queues.queue import Deduplicated
 from jobwire.valkey import Connection
 from tests.support import Plain, clause
 from tests.systems.queues.conftest import KEY, QUEUE, Site
@@ -138,4 +138,19 @@ async def test_b08_no_more_jobs_start_in_a_period_than_the_rate_limit_allows(
     assert 0 < limited.wait_ms <= 60_000
     assert (await site.queue.counts())[BullState.WAITING] == 1, "nothing is taken"
     await site.admin.rate_limit(0)  # ends the period
+    await site.take()
+
+
+@clause("B-8")
+async def test_b08_a_queue_that_is_limited_by_hand_starts_no_job(
+    connection: Connection, plain: Plain
+) -> None:
+    """Node writes the largest of its integers as the number of jobs started."""
+    site = Site(connection, plain, limit_max=2, limit_ms=60_000)
+    await site.add()
+    await site.admin.rate_limit(60_000)
+    limited = await site.consumer.take("first")
+    assert isinstance(limited, Limited)
+    assert 0 < limited.wait_ms <= 60_000
+    await site.admin.rate_limit(0)
     await site.take()

@@ -16,10 +16,11 @@ from jobwire import App, Context, Fail, Postpone, RateLimit, Retry, WaitForChild
 from jobwire.job.engine import Engine
 from jobwire.job.messages import CancelOutcome
 from jobwire.local import LocalValkey
+from jobwire.systems.queues.add_batcher import Added
 from jobwire.systems.queues.contract import BullState, Keys
 from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.options import BullBackoff, BullJobOptions
-from jobwire.systems.queues.queue import Added, NewBullJob, QueueProducer
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.scripts import SCRIPTS
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
@@ -47,7 +48,7 @@ class Serve(Protocol):
         settings: BullSettings = QUIET,
         server: Connection | Config | None = None,
         more: tuple[Engine, ...] = (),
-    ) -> list[BullEngine]: ...
+    ) -> BullEngine: ...
 
 
 @pytest_asyncio.fixture
@@ -60,12 +61,12 @@ async def serve(connection: Connection) -> AsyncIterator[Serve]:
         settings: BullSettings = QUIET,
         server: Connection | Config | None = None,
         more: tuple[Engine, ...] = (),
-    ) -> list[BullEngine]:
+    ) -> BullEngine:
         shared = WorkerConnections(server or connection, settings)
-        engines = [BullEngine(shared, queue) for queue in queues or (QUEUE,)]
-        worker = Worker(app, [*engines, *more], slots=5)
+        engine = BullEngine(shared, *(queues or (QUEUE,)))
+        worker = Worker(app, [engine, *more], slots=5)
         running.append((worker, await started(worker)))
-        return engines
+        return engine
 
     yield start
     for worker, task in running:
@@ -419,7 +420,7 @@ async def test_b14_a_lost_lock_cancels_the_handler_and_refuses_its_result(
         return f"start {ctx.job.deliveries}"
 
     settings = BullSettings(announce=False, lock_ms=1_000)
-    (engine,) = await serve(app, settings=settings)
+    engine = await serve(app, settings=settings)
     job_id = await add(queue, "task")
     await wait_until(lambda: starts == [1])
     plain.call("SET", KEYS.lock(job_id), "another worker's")

@@ -23,12 +23,16 @@ _TOKEN: Final = re.compile(
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,15})?")
 _LISTED_DIGITS: Final = re.compile(r"\d,\d")
 _SENTENCE_END: Final = re.compile(r"(?<=[\w\"”')])[.!]$")
-_LITERAL_WORD: Final = re.compile(r"(?=[^\W\d]|[/~._])(?=.*[./\\_@\d])[\w./\\@+~:-]*\w")
-"""A word that can only be a name of something: `notes.txt`, `db-1`, `/etc/hosts`. An ordinary word
-may be part of the sentence ("now", "Monday", "everything"), and so may `5pm`: those need quotes."""
+_LITERAL_WORD: Final = re.compile(
+    r"(?:\.{0,2}|~)/[\w./~-]*\w"  # /etc/hosts, ./build
+    r"|(?![\d-])(?:[\w-]+/)*[\w-]*(?:\.[\w-]+)*\.[^\W\d_]\w+"  # notes.txt, docs/a.txt, .env
+    r"|(?![\d-])[\w.-]+@[\w-]+(?:\.[\w-]+)*\.[^\W\d_]\w+"  # bob@example.com
+    r"|(?!\d)\w*_\w+"  # db_2
+)
+"""A word that can only be the name of something. Any other word may be part of the sentence: "now",
+"Monday", "on/off", "a.m", "no.2", "pre-2020", "x2". Such a value needs quotes."""
 _STATED_WORD: Final = re.compile(r"[\w./\\@+~:-]*\w[./\\@+~:-]*")
 """A value behind `name=`: any word, but no placeholder (`…`, `<name>`) and no pattern (`*`)."""
-_ABBREVIATIONS: Final = frozenset({"and/or", "w/o", "n/a", "e.g", "i.e", "a.s.a.p", "p.s"})
 _ARTICLES: Final = frozenset({"the", "a", "an"})
 _BOOLEANS: Final = {"true": True, "false": False}
 _MAX_TOKENS: Final = 200
@@ -143,7 +147,7 @@ def _without_please(tokens: list[RequestToken]) -> list[RequestToken]:
 
 def _arguments(tool: Tool, tokens: Sequence[RequestToken]) -> dict[str, object]:
     rest = tokens[_name_length(tool, tokens) :]
-    if rest and rest[0].is_mark("("):
+    if rest and rest[0].is_mark("(") and tokens[0].text == tool.name:
         if not rest[-1].is_mark(")"):
             raise NoCall(f"the call of {tool.name} does not end with its closing parenthesis")
         given = list(_items(tool, rest[1:-1], needs_commas=True))
@@ -276,7 +280,7 @@ def _values(parameter: ToolParameter, token: RequestToken, *, is_explicit: bool)
 def _is_literal(word: str, *, is_explicit: bool) -> bool:
     if is_explicit:
         return bool(_STATED_WORD.fullmatch(word))
-    return bool(_LITERAL_WORD.fullmatch(word)) and word.lower() not in _ABBREVIATIONS
+    return bool(_LITERAL_WORD.fullmatch(word))
 
 
 def _left_over(tool: Tool, token: RequestToken, parameter: str = "") -> NoCall:

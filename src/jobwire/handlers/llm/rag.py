@@ -73,11 +73,12 @@ async def _vectors(
     ctx: TaskContext, payload: RagPayload, deps: TaskDeps, texts: Sequence[str]
 ) -> Sequence[Vector]:
     if payload.index is None:
-        return (await embed_all(ctx, deps, payload, texts, step="rag.embed")).vectors
+        return (await embed_all(ctx, deps, payload, texts, step="rag.embed", keep=True)).vectors
     cache = index.VectorCache(deps.settings, deps.models.embedder().name, texts)
     cached = await asyncio.to_thread(cache.load)
     if cached is None:
-        cached = (await embed_all(ctx, deps, payload, texts, step="rag.embed")).vectors
+        found = await embed_all(ctx, deps, payload, texts, step="rag.embed", keep=True)
+        cached = found.vectors
         await asyncio.to_thread(cache.save, cached)
     return cached
 

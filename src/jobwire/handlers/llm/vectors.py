@@ -1,8 +1,10 @@
 """Computes vectors in batches with progress events. Used by `embed`, `rag` and `tool`."""
 
+import base64
 import math
-from collections.abc import Sequence
-from typing import Final
+from array import array
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
 
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.generation import AnswerTimeout, with_retries
@@ -11,10 +13,25 @@ from jobwire.handlers.llm.models.errors import ModelError
 from jobwire.handlers.llm.payloads import Common
 from jobwire.handlers.llm.streaming import emit_progress
 from jobwire.handlers.llm.task_deps import TaskDeps
+from jobwire.job.errors import Fail
 
 _BATCH: Final = 16
 
+_MAX_PACKED: Final = 200_000
+_MAX_ALL_PACKED: Final = 3_000_000
+"""Characters of the vectors of a batch, and of a job, in its record: below the limits of steps."""
+
 Vector = Sequence[float]
+
+
+class PackedVectors(NamedTuple):
+    """Vectors of a batch as the record of a job has them: numbers of four bytes, in base64. Empty
+    where they would be too large."""
+
+    data: str
+    width: int
+    tokens: int
+    model: str
 
 
 async def embed_all(
@@ -26,11 +43,13 @@ async def embed_all(
     step: str,
     model: str = "",
     dimensions: int | None = None,
+    keep: bool = False,
 ) -> Embedded:
-    """Compute the vectors of all texts; raises Fail or Retry."""
+    """Compute the vectors of all texts; raises Fail or Retry. With `keep` each batch is a step of
+    the job: a run after a crash or a retry does not compute it again."""
     embedder = deps.models.embedder(model)
     vectors: list[Vector] = []
-    tokens, name = 0, model or embedder.name
+    tokens, name, kept = 0, model or embedder.name, 0
 
     async def log_retry(error: ModelError, wait: float) -> None:
         data = {"level": "warning", "message": error.message, "wait_s": round(wait, 2)}
@@ -42,13 +61,57 @@ async def embed_all(
         async def once(_timeout: AnswerTimeout, batch: Sequence[Embeddable] = batch) -> Embedded:
             return await embedder.embed(batch, model, dimensions)
 
-        embedded = await with_retries(once, log_retry, deps.limit_s(payload))
+        async def compute(once: Callable[[AnswerTimeout], Awaitable[Embedded]] = once) -> Embedded:
+            return await with_retries(once, log_retry, deps.limit_s(payload))
+
+        if keep:
+            embedded, size = await _kept(ctx, f"{step}-{start}", compute, _MAX_ALL_PACKED - kept)
+            kept += size
+        else:
+            embedded = await compute()
         vectors += embedded.vectors
         tokens += embedded.tokens
         name = embedded.model
         if len(texts) > _BATCH:
             await emit_progress(ctx, step, "texts embedded", len(vectors), len(texts))
     return Embedded(vectors, tokens, name)
+
+
+async def _kept(
+    ctx: TaskContext, name: str, compute: Callable[[], Awaitable[Embedded]], left: int
+) -> tuple[Embedded, int]:
+    """The vectors of a step and how many characters they have in the record, of which so many are
+    left. Vectors that do not fit are not recorded."""
+    computed: list[Embedded] = []
+
+    async def packed() -> PackedVectors:
+        computed.append(await compute())
+        return _pack(computed[0], min(_MAX_PACKED, left))
+
+    try:
+        found = await ctx.step(name, packed)
+    except Fail as failed:
+        if computed or failed.code != "unsupported":  # a wire without records
+            raise
+        return await compute(), 0
+    if found.data:
+        return _unpack(found), len(found.data)
+    return computed[0] if computed else await compute(), 0
+
+
+def _pack(embedded: Embedded, limit: int) -> PackedVectors:
+    width = len(embedded.vectors[0])
+    numbers = array("f", [number for vector in embedded.vectors for number in vector])
+    data = base64.b64encode(numbers.tobytes()).decode()
+    fits = len(data) <= limit
+    return PackedVectors(data if fits else "", width, embedded.tokens, embedded.model)
+
+
+def _unpack(packed: PackedVectors) -> Embedded:
+    numbers = array("f", base64.b64decode(packed.data)).tolist()
+    width = packed.width
+    vectors = [numbers[at : at + width] for at in range(0, len(numbers), width)]
+    return Embedded(vectors, packed.tokens, packed.model)
 
 
 def cosine_similarity(a: Vector, b: Vector) -> float:

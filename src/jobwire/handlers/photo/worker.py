@@ -53,7 +53,7 @@ def main() -> None:
         except SetupError as missing:
             line.sendall(messages.to_line(WorkerNotReady(missing.message)))
             return
-        except Exception as error:  # noqa: BLE001 - a detector of others may raise anything
+        except Exception as error:  # noqa: BLE001 - a foreign detector may raise anything
             message = f"a photo worker cannot start: {type(error).__name__}: {error}"
             line.sendall(messages.to_line(WorkerNotReady(message)))
             return

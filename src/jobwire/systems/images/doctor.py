@@ -146,6 +146,7 @@ def _spool(settings: Settings) -> Iterator[Finding]:
 
 async def _results(settings: Settings, config: Config) -> AsyncIterator[Finding]:
     try:
+        config = config.for_keys(settings.images.key_prefix)
         async with Connection.open(config, name="jobwire-doctor") as connection:
             stream = image_status(settings, connection).keys.result
             dead = int(str(await connection.call("XLEN", f"{stream}:dead")))

@@ -13,6 +13,7 @@ from jobwire.gateway.health import Check, HealthStatus
 from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.submissions import SubmissionLimits
+from jobwire.gateway.watch_table import table_check
 from jobwire.job.engine import MaintenanceResult, MaintenanceTask
 from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
@@ -131,6 +132,7 @@ async def images_api(context: GatewayContext, *, separate: bool = False) -> Asyn
             checks=[
                 Check("image records", lambda: _records_health(records)),
                 submissions.health("memory"),
+                table_check("watched images", lambda: follower.table_use),
             ],
             collectors=[ApiCollector(handler, reconciler, follower)],
             scrape=ResultStreamMetrics(
@@ -139,9 +141,7 @@ async def images_api(context: GatewayContext, *, separate: bool = False) -> Asyn
             view=ImagesView(records, connection, status.keys, settings.streams.consumer_group),
         )
         async with (
-            follower.running(
-                settings.valkey.config(), "jobwire", connect_timeout_s=START_TIMEOUT_S
-            ),
+            follower.running(connection.config, "jobwire", connect_timeout_s=START_TIMEOUT_S),
             _results(settings, connection, status.keys, handler),
             Maintenance(
                 [

@@ -139,6 +139,11 @@ class StatusFollower:
         """How many readers follow an image."""
         return sum(len(image.subscriptions) for image in self._images.keys)
 
+    @property
+    def table_use(self) -> float:
+        """How much of the server's table of tracked keys is in use (G-16)."""
+        return self._images.table_use
+
     @contextlib.asynccontextmanager
     async def running(
         self, config: Config | str, name: str = "jobwire", *, connect_timeout_s: float = 0.0

@@ -470,12 +470,16 @@ class Processing:
     async def _release_leftovers(self) -> None:
         """Release the claims of bodies that did not arrive whole (I-2)."""
         while True:
-            for leftover in self._spool.leftovers():
-                try:
+            try:
+                for leftover in self._spool.leftovers():
                     await self._status.release(leftover.image_id, leftover.attempt)
-                except ValkeyError:
-                    break
-                self._spool.forget(leftover)
+                    self._spool.forget(leftover)
+            except ValkeyError:
+                pass
+            except OSError as error:
+                _log.warning(
+                    "leftovers of the spool not read error=%(error)s; will retry", {"error": error}
+                )
             await asyncio.sleep(_SWEEP_S)
 
     async def _watch_deletions(self) -> None:

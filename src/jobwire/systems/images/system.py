@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from jobwire.settings import Settings
-from jobwire.systems.system import Backend, GatewayContext, System, lazy
+from jobwire.systems.system import Backend, GatewayContext, KeyPrefix, System, lazy
 
 if TYPE_CHECKING:
     from jobwire.gateway.feature import Feature
@@ -58,6 +58,10 @@ def _not_installed(missing: list[str]) -> Feature:
     return Feature(name="images", checks=[Check("images", check)])
 
 
+def _key_prefix(settings: Settings) -> KeyPrefix:
+    return KeyPrefix("images.key_prefix", settings.images.key_prefix, "{images}:")
+
+
 def _bucket(settings: Settings) -> str:
     return settings.images.bucket
 
@@ -68,6 +72,7 @@ SYSTEM: Final = System(
     name="images",
     needs=_BACKENDS,
     feature=_feature,
+    key_prefix=_key_prefix,
     bucket=_bucket,
     schema=lazy("jobwire.systems.images.schema:schema"),
     doctor_checks=lazy("jobwire.systems.images.doctor:examine"),
@@ -77,11 +82,13 @@ API: Final = System(
     name="images-api",
     needs=_BACKENDS,
     feature=partial(lazy("jobwire.systems.images.feature:images_api"), separate=True),
+    key_prefix=_key_prefix,
     bucket=_bucket,
 )
 UPLOADS: Final = System(
     name="images-gateway",
     needs=frozenset({Backend.VALKEY, Backend.BUCKET}),
     feature=partial(lazy("jobwire.systems.images.upload_gateway:image_uploads"), eager=True),
+    key_prefix=_key_prefix,
     bucket=_bucket,
 )

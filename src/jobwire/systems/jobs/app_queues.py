@@ -6,12 +6,14 @@ Called when a worker is built (J-53). Pure.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from jobwire.job.engine import Use
 from jobwire.settings import Settings, SettingsError
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, QUEUE_NAME, SOURCE_TASKS
 from jobwire.worker import App
 from jobwire.worker.app import CATCH_ALL, Handler
 
 _WIRE = "streams"
+_USES = frozenset[Use]({"durable"})
 
 
 class AppQueues(NamedTuple):
@@ -43,6 +45,9 @@ def app_queues(app: App, settings: Settings) -> AppQueues:
         by_task.setdefault(
             handler.task, DEFAULT_QUEUE if handler.task in in_default else handler.queue or own
         )
+        if "durable" in handler.uses and by_task[handler.task] == DEFAULT_QUEUE:
+            reason = "foreign workers may take jobs of the queue 'default': name the App or queue="
+            raise SettingsError([f"handler {handler.task!r} uses durable: {reason}"])
         if handler.task in in_default:
             queues[DEFAULT_QUEUE] = None
         if handler.queue or handler.task not in in_default:
@@ -78,6 +83,6 @@ def _of_named_queues(app: App, settings: Settings) -> list[Handler]:
             not handler.wire
             and handler.queue not in others
             and handler.task != CATCH_ALL
-            and not handler.uses
+            and handler.uses <= _USES
         )
     ]

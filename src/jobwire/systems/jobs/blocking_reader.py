@@ -16,6 +16,7 @@ from jobwire.systems.jobs.entries import FetchedEntry, read_fetched
 from jobwire.systems.jobs.replies import backend_unavailable
 from jobwire.systems.jobs.scripts import script
 from jobwire.valkey import Arg, Connection, Reply, ServerError, ValkeyError
+from jobwire.valkey.errors import Moved
 
 _JOIN: Final = script("join")
 _GROUP_GONE: Final = frozenset({"NOGROUP", "UNBLOCKED"})
@@ -80,7 +81,9 @@ class BlockingReader:
                 await self._sleep(timeout_s)
                 return self._is_nudged, None
             read, answer = await self._read(max(1, round(timeout_s * 1000)), then)
-        if isinstance(read, ServerError):
+        if isinstance(read, Moved):
+            pass  # nothing was fetched: the next read is at the node that has the slot now
+        elif isinstance(read, ServerError):
             if read.code not in _GROUP_GONE:
                 raise backend_unavailable(read) from read
             # The server was emptied, or a group was deleted: create it again.
@@ -113,6 +116,7 @@ class BlockingReader:
         has no free slot, so that other workers get the job first."""
         if self._fetched:
             return True
+        found = None
         async with self._interruptible() as begins:
             if not begins:
                 return False
@@ -126,7 +130,8 @@ class BlockingReader:
                 last = [_last_delivered(await _reply_or_error(call)) for call in calls]
                 block_ms = max(1, round(timeout_s * 1000))
                 command = ("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", *streams, *last)
-                found = await own.call(*command, block_s=block_ms / 1000)
+                with contextlib.suppress(Moved):
+                    found = await own.call(*command, block_s=block_ms / 1000)
         return bool(found) or self._was_nudged
 
     async def _sleep(self, timeout_s: float) -> None:

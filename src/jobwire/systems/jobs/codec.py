@@ -4,13 +4,20 @@ The queue and the engine call it. Reading is tolerant: a hash of a foreign progr
 extras, an entry's payload may be anything. Writing is strict.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 import msgspec
 
 from jobwire.job.errors import ContractError
-from jobwire.job.messages import JobError, JobId, Json, MissingRequirement, ServedQueue
+from jobwire.job.messages import (
+    JobError,
+    JobId,
+    Json,
+    MissingRequirement,
+    ServedQueue,
+    TaskDefinition,
+)
 from jobwire.systems.jobs.contract import (
     DEFAULT_QUEUE,
     MAX_EVENT_BYTES,
@@ -18,6 +25,7 @@ from jobwire.systems.jobs.contract import (
     Code,
     Extra,
     Field,
+    RecordField,
     Status,
 )
 from jobwire.valkey import Reply
@@ -57,12 +65,20 @@ class Retrying(msgspec.Struct):
     error: ShortError
 
 
+class FollowingTask(msgspec.Struct):
+    """D-23: the job that follows a failed one."""
+
+    task: str
+    queue: str
+
+
 class RegistrationTask(msgspec.Struct, omit_defaults=True):
     """A task in a worker's registration; `null` where there is no schema or example."""
 
     schema: msgspec.Raw
     example: msgspec.Raw
     queue: str = DEFAULT_QUEUE
+    on_failure: FollowingTask | None = None
 
 
 class RegistrationQueue(msgspec.Struct):
@@ -83,6 +99,15 @@ class RegistrationRequirement(msgspec.Struct, omit_defaults=True):
     """The former name of `fix`, read from workers of an earlier version."""
 
 
+class WaitData(msgspec.Struct):
+    """D-8: the data of a `suspended` event."""
+
+    kind: str = msgspec.field(name="for")
+    name: str
+    until: int
+
+
+_decode_waits: Final = msgspec.json.Decoder(WaitData).decode
 _decode_queues: Final = msgspec.json.Decoder(list[RegistrationQueue]).decode
 _decode_missing: Final = msgspec.json.Decoder(list[RegistrationRequirement]).decode
 
@@ -117,6 +142,10 @@ class Record(NamedTuple):
     fingerprint: str
     queue: str
     steps: int = 0
+    on_failure: str = ""
+    failure_of: str = ""
+    waits_for: str = ""
+    parent: str = ""
     due_ms: int | None = None
     """When a delayed job is due. Not in the hash: only set where it was read from
     `jobs:delayed`."""
@@ -131,7 +160,8 @@ _RECORD_FIELDS: Final = tuple(
         *(Extra.ATTEMPT, Extra.DELIVERIES, Extra.MAX_ATTEMPTS, Extra.TIMEOUT_S, Extra.WORKER),
         *(Extra.ENTRY_ID, Extra.STARTED_TS, Extra.CANCEL_TS, Extra.TENANT, Extra.TRACEPARENT),
         *(Extra.PROGRESS, Extra.RETRY_OF, Extra.EXCEPTION_TYPE, Extra.EXCEPTION_MESSAGE),
-        *(Extra.TRACEBACK, Extra.FINGERPRINT, Extra.QUEUE, Extra.STEPS),
+        *(Extra.TRACEBACK, Extra.FINGERPRINT, Extra.QUEUE, Extra.STEPS, Extra.ON_FAILURE),
+        *(Extra.FAILURE_OF, Extra.WAITS_FOR, Extra.PARENT),
     )
 )
 """In the order of Record. On the hot path a plain text is cheaper than an enum member."""
@@ -144,9 +174,8 @@ def read_record(reply: Reply) -> Record | None:
     values = map(cast("dict[str, str]", reply).get, _RECORD_FIELDS)
     job_id, task, payload, status, created, updated, ttl, result, error, *extras = values
     attempt, deliveries, max_attempts, timeout, worker, entry, started, canceled, *texts = extras
-    tenant, traceparent, progress, retry_of, cause, message, trace, fingerprint, queue, steps = (
-        texts
-    )
+    tenant, traceparent, progress, retry_of, cause, message, trace, *others = texts
+    fingerprint, queue, steps, on_failure, failure_of, waits_for, parent = others
     return Record(
         JobId(job_id or ""),
         task or "",
@@ -175,7 +204,43 @@ def read_record(reply: Reply) -> Record | None:
         fingerprint or "",
         DEFAULT_QUEUE if queue is None else queue,
         number(steps) or 0,
+        on_failure or "",
+        failure_of or "",
+        waits_for or "",
+        parent or "",
     )
+
+
+def read_submitted(text: str) -> tuple[str, str]:
+    """Id and task of a child, from the record of its parent; empty for any other text."""
+    try:
+        return msgspec.json.decode(text, type=tuple[str, str])
+    except (msgspec.DecodeError, ValueError):
+        return "", ""
+
+
+def open_children(fields: Mapping[str, str]) -> list[str]:
+    """The names of children without an end in the record of their parent."""
+    names = [
+        name.removeprefix(RecordField.CHILD)
+        for name in fields
+        if name.startswith(RecordField.CHILD)
+    ]
+    return [name for name in names if RecordField.ENDED_CHILD + name not in fields]
+
+
+def read_waits_for(text: str) -> "WaitData | None":
+    """D-8: what a suspended job waits for; None for any other text."""
+    try:
+        return _decode_waits(text) if text else None
+    except (msgspec.DecodeError, ValueError):
+        return None
+
+
+def read_child(fields: Mapping[str, str], name: str) -> str:
+    """The id of a child, from the field of its parent's record that has its end."""
+    field = RecordField.CHILD + name.removeprefix(RecordField.ENDED_CHILD)
+    return read_submitted(fields.get(field, ""))[0]
 
 
 def read_status(text: str) -> Status:
@@ -257,12 +322,17 @@ def write_retrying(error: JobError, attempt: int, delay_ms: int) -> str:
     return _encode(Retrying(attempt, delay_ms, short)).decode()
 
 
-def write_registration(schema_json: str, example_json: str, queue: str) -> str:
+def write_registration(task: TaskDefinition, task_queues: Mapping[str, str]) -> str:
     """One task in a worker's registration."""
     schema, example = (
-        msgspec.Raw(text.encode() or b"null") for text in (schema_json, example_json)
+        msgspec.Raw(text.encode() or b"null") for text in (task.schema_json, task.example_json)
     )
-    return _encode(RegistrationTask(schema, example, queue)).decode()
+    following = None
+    if task.on_failure:
+        queue = task_queues.get(task.on_failure, DEFAULT_QUEUE)
+        following = FollowingTask(task.on_failure, queue)
+    queue = task_queues.get(task.name, DEFAULT_QUEUE)
+    return _encode(RegistrationTask(schema, example, queue, following)).decode()
 
 
 def write_missing_requirements(missing: Sequence[MissingRequirement]) -> str:

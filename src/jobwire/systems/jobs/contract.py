@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from jobwire.job.messages import RESULT_FIELD, STARTED_FIELD
+from jobwire.job.messages import (
+    CHILD_FIELD,
+    DUE_FIELD,
+    ENDED_CHILD_FIELD,
+    RESTARTS_FIELD,
+    RESULT_FIELD,
+    SIGNAL_FIELD,
+    STARTED_FIELD,
+)
 
 # ── J-1 keys ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -44,6 +52,9 @@ STUB_SUFFIX: Final = ":stub"
 
 STEPS_SUFFIX: Final = ":steps"
 """The key of a job's record is that of the job and this."""
+
+AWAITS_SUFFIX: Final = ":awaits"
+"""The key of what a suspended job lacks is that of the job and this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,10 @@ class StreamsKeys:
     def steps(self, job_id: str) -> str:
         """HASH: the record of a job (`RecordField`)."""
         return f"{self.prefix}job:{job_id}{STEPS_SUFFIX}"
+
+    def awaits(self, job_id: str) -> str:
+        """SET: the fields of its record that a suspended job lacks (D-8)."""
+        return f"{self.prefix}job:{job_id}{AWAITS_SUFFIX}"
 
     @property
     def queues(self) -> str:
@@ -143,7 +158,8 @@ class StreamsKeys:
     @property
     def tasks(self) -> str:
         """HASH: task → what its last worker registered: `seen_ts`, `started_ts`, `schema`,
-        `example` and `queue` as a JSON object. Remembered for `TASK_MEMORY_S` (J-10, J-37)."""
+        `example`, `queue` and `on_failure` as a JSON object. Remembered for `TASK_MEMORY_S`
+        (J-10, J-37)."""
         return f"{self.prefix}jobs:tasks"
 
     def guard(self, task: str) -> str:
@@ -180,6 +196,12 @@ class StreamsKeys:
         return f"{key}:{tenant}" if tenant else key
 
     @property
+    def shards(self) -> str:
+        """HASH, in the first shard only: the tables of shards, and what each process has reported
+        (G-5)."""
+        return f"{self.prefix}jobs:shards"
+
+    @property
     def control(self) -> str:
         """Channel: owner tokens of deliveries that are to stop."""
         return f"{self.prefix}jobs:control"
@@ -190,7 +212,7 @@ def permanent(prefix: str = "") -> tuple[str, ...]:
     keys = StreamsKeys(prefix)
     indexes = (keys.tenants, keys.index(), keys.index("*"))
     queues = (keys.queue, keys.named_queue("*"), keys.queues, keys.paused)
-    return (*queues, keys.delayed, keys.suspended, keys.open, keys.tasks, *indexes)
+    return (*queues, keys.delayed, keys.suspended, keys.open, keys.tasks, keys.shards, *indexes)
 
 
 PERMANENT: Final = permanent()
@@ -290,12 +312,28 @@ class Extra(StrEnum):
     PROGRESS = "progress"
     """The data of the latest progress event."""
     RETRY_OF = "retry_of"
+    ON_FAILURE = "on_failure"
+    """D-23: the id of the job that followed this failed one."""
+    FAILURE_OF = "failure_of"
+    """D-23: the id of the failed job that this one follows."""
     REPORTS = "reports"
     """`<token>:<number>` of the latest report: a repeated one is written once."""
     STEPS = "steps"
     """D-3: the number of its records."""
     PROGRESS_ATTEMPT = "progress_attempt"
     """D-7: the attempt of the latest new result of a step; absent: 1."""
+    WAITS_FOR = "waits_for"
+    """D-8: what a suspended job waits for: `{"for", "name", "until"}`."""
+    PARENT = "parent"
+    """D-14: the id of the job that submitted it, a space, and its name in that job's record."""
+    DEPTH = "depth"
+    """D-16: how many jobs are above it."""
+    CHILDREN = "children"
+    """D-16: how many children it has submitted."""
+    OUTSIDE_BYTES = "outside_bytes"
+    """D-6: bytes of its signals and of its children's ends."""
+    KEPT_CHILDREN = "kept_children"
+    """D-15: ids of children whose results stay with them, each with a space behind it."""
     UNKNOWN_TS = "unknown_ts"
     """Since when workers without its task have put it back (J-37)."""
     EXCEPTION_TYPE = "exception_type"
@@ -311,6 +349,18 @@ class RecordField(StrEnum):
     """A JSON array: when the step ended, how many milliseconds it took, and its result."""
     STARTED = STARTED_FIELD
     """The owner token of the delivery that started the step, which has no result yet (D-5)."""
+    DUE = DUE_FIELD
+    """When a sleep (`t:name`) or a wait for a signal (`t:signal:name`) ends, in ms (D-11, D-12)."""
+    SIGNAL = SIGNAL_FIELD
+    """A JSON array: when the signal came, and its value; only the time if it did not come before
+    the wait was over (D-12)."""
+    CHILD = CHILD_FIELD
+    """A JSON array: id and task of a submitted child (D-14)."""
+    ENDED_CHILD = ENDED_CHILD_FIELD
+    """A JSON array: when the child ended, its status, and its result or error; without the last one
+    it is in the child's hash (D-15)."""
+    RESTARTS = RESTARTS_FIELD
+    """How often the job was restarted; no name follows (D-24)."""
 
 
 class Status(StrEnum):
@@ -348,6 +398,7 @@ class EventType(StrEnum):
     LOG = "log"
     RETRYING = "retrying"
     STEP_DONE = "step_done"
+    SUSPENDED = "suspended"
 
 
 TERMINAL_EVENTS: Final = frozenset({EventType.DONE, EventType.ERROR, EventType.CANCELED})
@@ -359,9 +410,14 @@ GAP: Final = "gap"
 EVENT_TYPE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 RESERVED_TYPES: Final = frozenset({*TERMINAL_EVENTS, HELLO, GAP})
 RESERVED_KINDS: Final[frozenset[str]] = RESERVED_TYPES | {
-    *(EventType.QUEUED, EventType.RUNNING, EventType.RETRYING, EventType.STEP_DONE, "failed")
+    *(EventType.QUEUED, EventType.RUNNING, EventType.RETRYING, EventType.STEP_DONE, "failed"),
+    EventType.SUSPENDED,
 }
 """Types that no handler may use: a reader would take them for a change of the job's state."""
+
+
+RESTART: Final = "restart"
+"""In place of what a job waits for: it begins anew (D-24)."""
 
 
 class EventStep(StrEnum):
@@ -377,6 +433,10 @@ class EventStep(StrEnum):
     RETRY = "worker.retry"
     RELEASE = "worker.release"
     SWEEP = "duty.sweep"
+    SUSPEND = "worker.suspend"
+    RESTART = "worker.restart"
+    WAKE = "duty.wake"
+    SIGNAL = "gateway.signal"
 
 
 # ── J-6 error object ─────────────────────────────────────────────────────────────────────────────
@@ -396,6 +456,10 @@ class Code(StrEnum):
     STEP_INTERRUPTED = "step_interrupted"
     STEP_INVALID = "step_invalid"
     STEP_TOO_LARGE = "step_too_large"
+    SIGNAL_INVALID = "signal_invalid"
+    CHILD_FAILED = "child_failed"
+    CHILD_GONE = "child_gone"
+    CHILD_LIMIT = "child_limit"
 
 
 # ── workers and statistics ────────────────────────────────────────────────────────────────────────
@@ -429,8 +493,24 @@ class Outage(StrEnum):
     ENDED_TS = "ended_ts"
 
 
+class ShardField(StrEnum):
+    """The fields of `jobs:shards` (G-5)."""
+
+    TABLES = "tables"
+    """`<since_ms>=<shard>,<shard>…` for each table, separated by `;`: the shards that get new jobs
+    now, last, and those that did while an idempotency key of that time may live."""
+    PROCESS = "process:"
+    """Followed by the name of a process; holds when it reported, the shards that it reads, and
+    those that it wants to get new jobs."""
+
+
+CLAIMED: Final = "claimed"
+"""Field of a stub: its idempotency key was reserved for a job of another shard (G-5)."""
+
+
 TASK_FIELD: Final = "task:"
-"""Followed by the task's name; holds `{"schema": …, "example": …, "queue": …}`."""
+"""Followed by the task's name; holds `{"schema": …, "example": …, "queue": …}`, and `on_failure`
+with the task and queue of the job that follows a failed one."""
 
 
 class Counter(StrEnum):
@@ -476,6 +556,12 @@ MAX_RESULT_BYTES: Final = 1_048_576
 MAX_STEP_BYTES: Final = 262_144
 MAX_RECORD_BYTES: Final = 4_194_304
 MAX_RECORDS: Final = 1_000
+MAX_SIGNAL_BYTES: Final = 65_536
+MAX_SIGNALS: Final = 100
+MAX_SIGNAL_WAIT_S: Final = 2_592_000
+MAX_SUSPENDED: Final = 1_000_000
+MAX_CHILDREN: Final = 1_000
+MAX_CHILD_DEPTH: Final = 8
 MAX_QUEUE: Final = 10_000
 TENANT_MAX_RETAINED: Final = 1_000_000
 

@@ -43,6 +43,8 @@ class Depth:
     """Of the delayed ones, those due within `DUE_SOON_MS`."""
     unfinished: int
     """All of them, as counted in `jobs:open`."""
+    incomplete: tuple[int, ...] = ()
+    """Shards that did not answer."""
 
     @property
     def waiting(self) -> int:
@@ -94,7 +96,8 @@ async def depth(connection: Connection, keys: StreamsKeys, names: Sequence[str])
         for name, length, (pending, _), first in zip(names, lengths, found, firsts, strict=True)
     )
     counts = (delayed, suspended, due_soon, unfinished)
-    return Depth(queues, *(cast(int, each) for each in counts))
+    delayed, suspended, due_soon, unfinished = (cast(int, each) for each in counts)
+    return Depth(queues, delayed, suspended, due_soon, unfinished)
 
 
 def _group(groups: Reply) -> tuple[int, str]:

@@ -8,7 +8,7 @@ call that may have been executed.
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Final, cast
@@ -41,9 +41,9 @@ from jobwire.job.messages import (
 )
 from jobwire.systems.jobs import contract, settle_args
 from jobwire.systems.jobs.blocking_reader import BlockingReader
-from jobwire.systems.jobs.codec import number
+from jobwire.systems.jobs.codec import json_or_text, number, read_child
 from jobwire.systems.jobs.consumer_names import expire_leases, new_consumer
-from jobwire.systems.jobs.contract import StreamsKeys
+from jobwire.systems.jobs.contract import RecordField, StreamsKeys
 from jobwire.systems.jobs.entries import entry_name, read_leased, split_name
 from jobwire.systems.jobs.lease_renewal import (
     RENEW_LEASE,
@@ -53,9 +53,10 @@ from jobwire.systems.jobs.lease_renewal import (
 )
 from jobwire.systems.jobs.maintenance import StreamsMaintenance
 from jobwire.systems.jobs.own_registration import OwnRegistration
-from jobwire.systems.jobs.replies import LazyReply, backend_unavailable, collect
+from jobwire.systems.jobs.replies import LazyReply, backend_unavailable, collect, server_ms
 from jobwire.systems.jobs.scripts import SCRIPTS, script
 from jobwire.systems.jobs.settings import StreamsSettings
+from jobwire.systems.jobs.shared_cancels import SharedCancels
 from jobwire.valkey import Arg, Connection, Reply, Script, ServerError, ValkeyError
 from jobwire.valkey.stream_ids import START, read_position
 
@@ -86,7 +87,14 @@ _YIELD_WAIT_S: Final = 0.1
 _new_token: Final = partial(secrets.token_hex, 16)
 
 
-_TRAITS: Final = Traits(prefetches=True, catch_all=False, shares_handlers=True)
+_TRAITS: Final = Traits(
+    uses=frozenset({"durable"}),
+    prefetches=True,
+    takes_turns=True,
+    catch_all=False,
+    shares_handlers=True,
+    on_failure=True,
+)
 
 
 class StreamsEngine:
@@ -106,10 +114,16 @@ class StreamsEngine:
         task_queues: Mapping[str, str] | None = None,
         former_queue: str = "",
         replaces_pid: int | None = None,
+        before_register: Callable[[], Awaitable[None]] | None = None,
+        shared_cancels: SharedCancels | None = None,
     ) -> None:
         """It reads `queues`, and `former_queue` if there is one when it registers; `task_queues`
         has the queue in which jobs of a task are enqueued, if it is not the default one. Leases of
-        the dead process `replaces_pid` expire at once."""
+        the dead process `replaces_pid` expire at once. `shared_cancels` reads the cancel requests
+        of several engines."""
+        self._before_register = before_register
+        self._shared_cancels = shared_cancels
+        self._is_registered_only = False
         self._replaces_pid = replaces_pid
         self._must_reclaim = False
         self._former_queue = former_queue
@@ -117,6 +131,10 @@ class StreamsEngine:
         self._task_queues = task_queues or {}
         self.settings = settings or StreamsSettings()
         self.keys = StreamsKeys(self.settings.key_prefix)
+        if self.settings.shard:
+            self.name = f"jobs, shard {self.settings.shard}"
+        if shared_cancels is not None:
+            shared_cancels.add(self.keys.control)
         self.traits = replace(_TRAITS, steps=_step_rules(self.settings))
         self.consumer = consumer or new_consumer()
         self._connection = connection
@@ -179,6 +197,8 @@ class StreamsEngine:
             await self._connection.load_scripts(SCRIPTS.values())
         except ValkeyError as error:
             raise backend_unavailable(error) from error
+        if self._before_register is not None:
+            await self._before_register()
         await self._join_former_queue()
         await self._reader.make_groups()
         if self._replaces_pid is not None:
@@ -204,6 +224,11 @@ class StreamsEngine:
     def describe_process(self, served: Sequence[ServedQueue]) -> None:
         """Name the queues of all wires in the registration. Before `register`."""
         self._registration.describe_process(served)
+
+    def only_register(self) -> None:
+        """Take no jobs: the worker reads other shards, and is registered in this one (G-4)."""
+        self._is_registered_only = True
+        self._reader.pause(self.queues)
 
     async def make_groups(self) -> None:
         """Create the consumer groups that are missing (J-30)."""
@@ -253,7 +278,7 @@ class StreamsEngine:
         if len(args) > len(self._head):
             await collect([self._run(_RELEASE, args)])
         # Jobs that were started and whose replies were lost with a connection.
-        while orphans := await self.recover_orphans(frozenset()):
+        while orphans := await self._orphans(frozenset(), 0.0, leaving=True):
             await self.settle([(leased, Released()) for leased in orphans], 0)
         await collect([self._run(_DEREGISTER, [self.consumer, *self.queues])])
 
@@ -261,6 +286,8 @@ class StreamsEngine:
 
     def take(self, limit: int) -> Awaitable[list[LeasedJob]]:
         """Start up to `limit` jobs; once per third of a lease, expired leases first (J-34)."""
+        if self._is_registered_only:
+            return _no_jobs()
         if self._prefetched:
             prefetched, self._prefetched = self._prefetched[:limit], self._prefetched[limit:]
             rest = 0 if self._prefetched_all else limit - len(prefetched)
@@ -355,22 +382,50 @@ class StreamsEngine:
         calls = [
             call("HGETALL", self.keys.steps(job_id)),
             call("HGET", self.keys.job(job_id), contract.Extra.PROGRESS_ATTEMPT),
+            call("TIME"),
         ]
         try:
-            fields, attempt = await collect(calls)
+            reply, attempt, time = await collect(calls)
+            fields = await self._with_kept_results(cast("dict[str, str]", reply))
         except BackendUnavailable as error:
             cause = error.__cause__
             if isinstance(cause, ServerError) and cause.code == _WRONG_TYPE:
                 raise ContractError("the job's record is unreadable", clause="D-3") from error
             raise
-        return JobRecord(cast("dict[str, str]", fields), number(cast("str | None", attempt)) or 1)
+        progress = number(cast("str | None", attempt)) or 1
+        return JobRecord(fields, progress, server_ms(time))
+
+    async def _with_kept_results(self, fields: dict[str, str]) -> dict[str, str]:
+        """The record with the results of children that were too large for it (D-15)."""
+        kept = [name for name in fields if name.startswith(RecordField.ENDED_CHILD)]
+        kept = [
+            name for name in kept if fields[name].endswith('"]') and fields[name].count(",") == 1
+        ]
+        children = [read_child(fields, name) for name in kept]
+        field = (contract.Field.RESULT, contract.Field.ERROR)
+        calls = [self._connection.call("HMGET", self.keys.job(id_), *field) for id_ in children]
+        for name, values in zip(kept, await collect(calls, none_if_refused=True), strict=True):
+            result, error = cast("list[str | None] | None", values) or (None, None)
+            if (content := error or result) is not None:
+                text = json_or_text(content).decode()
+                fields[name] = f"{fields[name][:-1]},{text}]"
+        return fields
+
+    def _queue_of(self, task: str) -> str:
+        """The queue of a task, if this worker knows it: as a gateway routes it (J-53)."""
+        if task in contract.SOURCE_TASKS or task in self.settings.tasks:
+            return contract.DEFAULT_QUEUE
+        return self._task_queues.get(task, "")
 
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
         """Jobs that are pending under this consumer and unknown to the worker (J-30)."""
+        return await self._orphans(known, idle_s, leaving=False)
+
+    async def _orphans(self, known: Set[Token], idle_s: float, *, leaving: bool) -> list[LeasedJob]:
         token = _new_token()
         unstarted = [fetched.name for fetched in self._reader.fetched]
         unstarted += [leased.token for leased in self._prefetched]
-        args = [*self._head, _BATCH, token, round(idle_s * 1000)]
+        args = [*self._head, _BATCH, token, round(idle_s * 1000), int(leaving)]
         args += (len(self.queues), *self.queues, *known, *unstarted)
         others = set(self._in_flight)
         listing = self._start(_RECOVER_ORPHANS, args, token)
@@ -433,6 +488,8 @@ class StreamsEngine:
 
     def _pause(self, names: Collection[str]) -> None:
         """Read no paused queues in the next wait; one in progress ends where needed (`cancels`)."""
+        if self._is_registered_only:
+            return
         paused = frozenset(names).intersection(self.queues)
         if paused != self._paused:
             self._paused = paused
@@ -467,7 +524,7 @@ class StreamsEngine:
         """Append events. A full server drops them and the handlers go on; any other refusal
         (READONLY, LOADING, MISCONF) is raised, and the caller sends the reports again."""
         sent: list[tuple[list[int], Awaitable[Reply]]] = []
-        for verb, places, args in settle_args.reports(batch, _BATCH):
+        for verb, places, args in settle_args.reports(batch, _BATCH, self._queue_of):
             sent.append((places, self._run(verb, [*self._head, *args])))
         return self._reported(sent, len(batch))
 
@@ -500,7 +557,7 @@ class StreamsEngine:
         sent: list[tuple[list[int], Awaitable[Reply]]] = []
         for verb, places, args in settle_args.calls(batch, self.settings, _BATCH):
             sent.append((places, self._run(verb, [*self._head, *args])))
-            if verb is settle_args.RETRY:
+            if verb is settle_args.RETRY or verb is settle_args.SUSPEND:
                 self.promote_soon()
         return self._settled(sent, self.take(want) if want > 0 else None, len(batch))
 
@@ -545,6 +602,10 @@ class StreamsEngine:
 
     async def cancels(self) -> AsyncIterator[CancelRequest]:
         """Tokens as they are published; `renew` also answers requests that were missed here."""
+        if self._shared_cancels is not None:
+            async for request in self._cancels_of(self._shared_cancels):
+                yield request
+            return
         try:
             async with self._connection.subscribe(self.keys.control) as messages:
                 async for message in messages:
@@ -554,6 +615,20 @@ class StreamsEngine:
                         await self._read_paused()
                     else:
                         yield CancelRequest(Token(message[1]))
+        except ValkeyError as error:
+            raise backend_unavailable(error) from error
+
+    async def _cancels_of(self, shared: SharedCancels) -> AsyncIterator[CancelRequest]:
+        try:
+            async with shared.messages(self.keys.control) as messages:
+                while True:
+                    message = await messages.get()
+                    if isinstance(message, ValkeyError):
+                        raise backend_unavailable(message) from message
+                    if message == contract.QUEUES_CHANGED:
+                        await self._read_paused()
+                    else:
+                        yield CancelRequest(Token(message))
         except ValkeyError as error:
             raise backend_unavailable(error) from error
 
@@ -572,8 +647,18 @@ class StreamsEngine:
         return self._maintenance.all()
 
 
+async def _no_jobs() -> list[LeasedJob]:
+    return []
+
+
 def _step_rules(settings: StreamsSettings) -> StepRules:
-    return StepRules(settings.max_step_bytes, settings.max_record_bytes, settings.max_records)
+    return StepRules(
+        settings.max_step_bytes,
+        settings.max_record_bytes,
+        settings.max_records,
+        max_payload_bytes=contract.MAX_PAYLOAD_BYTES,
+        shared_queue=contract.DEFAULT_QUEUE,
+    )
 
 
 def _entry_name(leased: LeasedJob) -> str:

@@ -7,7 +7,7 @@ nothing that a foreign program may have written inside.
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias, cast
 
-from jobwire.job.messages import JobId, JobInfo, LeasedJob, Policy, Token
+from jobwire.job.messages import JobId, JobInfo, LeasedJob, ParentJob, Policy, Token
 from jobwire.systems.jobs.codec import number, read_payload, seconds
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, QUEUE_SEPARATOR, EntryField
 from jobwire.valkey import Reply
@@ -17,8 +17,12 @@ _NO_POLICY: Final = Policy()
 _MaybeText: TypeAlias = str | None
 _Row: TypeAlias = tuple[str, str, str, str, str, int, int, _MaybeText, *tuple[_MaybeText, ...]]
 """The entry's name, id, task, payload, token, attempt, deliveries, creation time; then, if they
-were read, the extras of the hash: max_attempts, timeout_s, tenant, traceparent, and steps if it has
-records."""
+were read, the extras of the hash: max_attempts, timeout_s, tenant, traceparent, and steps and
+parent if it has records or a parent."""
+
+
+_EXTRAS: Final = 5
+"""Extras before the parent."""
 
 
 class FetchedEntry(NamedTuple):
@@ -78,6 +82,14 @@ def read_leased(row: Reply, payloads: Mapping[str, str]) -> LeasedJob:
             records = number(steps[0]) or 0
         if max_attempts or timeout_s:
             policy = Policy(number(max_attempts), seconds(timeout_s or ""))
+    if extras and len(extras) > _EXTRAS and (parent := extras[_EXTRAS]):
+        # The queue of a parent is not known, nor needed.
+        job = JobInfo(
+            *(JobId(job_id), queue, task, read_payload(payload), attempt, deliveries),
+            *(number(created_ms) or 0, tenant or "", traceparent or ""),
+            parent=ParentJob("", parent.partition(" ")[0]),
+        )
+        return LeasedJob(job, Token(token), policy, None, entry, records)
     job = JobInfo(
         JobId(job_id),
         queue,

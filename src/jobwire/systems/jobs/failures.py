@@ -3,6 +3,7 @@
 A kind is a task, an error code and the first line of the message without ids and long numbers.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, cast
@@ -18,6 +19,16 @@ _HOUR_MS: Final = 3_600_000
 _decode_kind: Final = msgspec.json.Decoder(tuple[str, str, str]).decode
 # How often, first and last time, sample job, worker.
 _decode_count: Final = msgspec.json.Decoder(tuple[int, str, str, str, str]).decode
+
+
+class _Error(msgspec.Struct):
+    """What is read of an error object; a foreign worker may have written less."""
+
+    code: str = ""
+    message: str = ""
+
+
+_decode_error: Final = msgspec.json.Decoder(_Error).decode
 
 
 @dataclass(slots=True)
@@ -37,6 +48,25 @@ class KindOfFailure:
     @property
     def count(self) -> int:
         return sum(self.by_hour)
+
+
+# As include/failures.lua groups them.
+_ID: Final = re.compile(r"[0-9A-Fa-f]+(?:-[0-9A-Fa-f]+){4}")
+_HEX: Final = re.compile(r"[0-9A-Fa-f]{8,}")
+_NUMBER: Final = re.compile(r"[0-9]{5,}")
+
+
+def code_and_line(error_json: str) -> tuple[str, str]:
+    """Code and first line of an error object, as the kind of its failure has them."""
+    try:
+        error = _decode_error(error_json)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return "", ""
+    first = re.split(r"[\r\n]", error.message, maxsplit=1)[0]
+    line = first.encode()[:200].decode(errors="replace")
+    for pattern in (_ID, _HEX, _NUMBER):
+        line = pattern.sub("…", line)
+    return error.code.encode()[:64].decode(errors="replace"), line
 
 
 async def failures(

@@ -11,9 +11,11 @@ from jobwire.systems.backends import START_TIMEOUT_S
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.systems.jobs.follow import Follower
-from jobwire.systems.jobs.http import feature
+from jobwire.systems.jobs.http import ShardParts, feature, sharded_feature
 from jobwire.systems.jobs.schema_documents import task_definitions
 from jobwire.systems.jobs.scripts import SCRIPTS
+from jobwire.systems.jobs.settings import StreamsSettings
+from jobwire.systems.jobs.shard_table import ShardTable
 from jobwire.systems.jobs.system import jobs_settings
 from jobwire.systems.system import GatewayContext
 
@@ -34,7 +36,12 @@ async def _make_group(engine: StreamsEngine) -> None:
 @contextlib.asynccontextmanager
 async def jobs_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
     """The feature; while it is open, events are followed and maintenance runs (J-41)."""
-    connection, jobs = context.backends.valkey, jobs_settings(context.settings)
+    jobs = jobs_settings(context.settings)
+    if jobs.shards.numbers:
+        async with _sharded(context, jobs) as found:
+            yield found
+        return
+    connection = context.backends.valkey
     await connection.load_scripts(SCRIPTS.values())
     follower = Follower(StreamsKeys(jobs.key_prefix))
     engine = StreamsEngine(connection, jobs)
@@ -52,3 +59,31 @@ async def jobs_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
             context.settings.gateway,
             engine.promote_soon,
         )
+
+
+@contextlib.asynccontextmanager
+async def _sharded(context: GatewayContext, jobs: StreamsSettings) -> AsyncGenerator[Feature]:
+    """The same over all shards; the shard table is read and reported to."""
+    connections = context.backends.shards
+    for connection in dict.fromkeys(connections.values()):
+        await connection.load_scripts(SCRIPTS.values())
+    table = ShardTable(connections[0], jobs)
+    await table.join()
+    engines = {
+        number: StreamsEngine(connection, jobs.of_shard(number))
+        for number, connection in connections.items()
+    }
+    for engine in engines.values():
+        await _make_group(engine)
+    parts = [
+        ShardParts(number, connections[number], engine.promote_soon)
+        for number, engine in engines.items()
+    ]
+    tasks, gateway = task_definitions(), context.settings.gateway
+    found, follower = sharded_feature(parts, table, jobs, context.streams, tasks, gateway)
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(follower.running(START_TIMEOUT_S))
+        await stack.enter_async_context(table.running())
+        for engine in engines.values():
+            await stack.enter_async_context(Maintenance(engine.maintenance()).running())
+        yield found

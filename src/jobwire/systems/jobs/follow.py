@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from jobwire.job.messages import JobId
 from jobwire.systems.jobs.contract import (
@@ -19,7 +19,6 @@ from jobwire.systems.jobs.contract import (
     TERMINAL_EVENTS,
     EventType,
     Field,
-    StreamsKeys,
 )
 from jobwire.systems.jobs.events import StreamEvent, read_events
 from jobwire.valkey import Config, Reply, ValkeyError
@@ -31,10 +30,18 @@ _GRACE_S: Final = 5.0
 """How long the terminal event may follow the terminal status: a foreign worker writes it second."""
 
 
+class EventKeys(Protocol):
+    """Names the keys of events."""
+
+    def events(self, job_id: str) -> str:
+        """The key of a job's events."""
+        ...
+
+
 class Follower:
     """`async with follower.running(config):` around everything that subscribes."""
 
-    def __init__(self, keys: StreamsKeys) -> None:
+    def __init__(self, keys: EventKeys) -> None:
         self._keys = keys
         self._streams = StreamFollower[StreamEvent](
             Rules(read=read_events, begins=lambda event: event.kind == EventType.QUEUED),
@@ -48,6 +55,11 @@ class Follower:
     def followed(self) -> int:
         """How many jobs have subscriptions."""
         return self._streams.followed
+
+    @property
+    def table_use(self) -> float:
+        """How much of the server's table of tracked keys is in use (G-16)."""
+        return self._streams.table_use
 
     def running(
         self, config: Config | str, name: str = "jobwire", *, connect_timeout_s: float = 0.0

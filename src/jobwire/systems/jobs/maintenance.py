@@ -6,6 +6,8 @@ so that the fleet runs it once per period; cursors are kept from run to run. Not
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, cast
 
@@ -13,7 +15,7 @@ from jobwire.job.engine import MaintenanceResult, MaintenanceTask
 from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.own_registration import OwnRegistration
-from jobwire.systems.jobs.replies import collect, pairs
+from jobwire.systems.jobs.replies import collect, pairs, server_ms
 from jobwire.systems.jobs.scripts import SCRIPTS
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.systems.jobs.settle_args import reclaim_terms, reconnected
@@ -27,12 +29,17 @@ _PROMOTE_S: Final = 1.0
 _EXTEND_TTL_S: Final = 0.25
 _INDEX_FOREIGN_S: Final = 1.0
 _JANITOR_S: Final = 5.0
-_CLOCK_S: Final = 1.0
 _FORGET_TASKS_S: Final = 3600.0
 _CONSUMER_IDLE_S: Final = 3600.0
 """How long a consumer of ours must be idle before it is removed."""
 _GUARDED: Final = ["guarded"]
+_ALWAYS_CALLED: Final = frozenset({"extend_ttl", "reclaim"})
+"""Without a look at their guard: `extend_ttl` knows that something is due, `reclaim` notes each
+call."""
 _MAX_CURSORS: Final = 1_000
+_PRUNE_LIMIT: Final = 5 * _SCAN_LIMIT
+_PRUNE_RATE: Final = 500.0
+"""Jobs of an index that are looked at in a second, on average."""
 
 
 class StreamsMaintenance:
@@ -54,7 +61,11 @@ class StreamsMaintenance:
         self._consumer = consumer
         self._registration = registration
         self._wake_idle = wake_idle
-        self._declared = (StreamsKeys(settings.key_prefix).queue,)
+        self._clock_s = settings.lease_s / 6
+        keys = StreamsKeys(settings.key_prefix)
+        self._open, self._waiting = keys.open, (keys.delayed, keys.suspended)
+        self._guard = keys.guard
+        self._declared = (keys.queue,)
         self._limits: tuple[Arg, ...] = (settings.job_ttl_s, settings.max_events)
         self._unfinished: set[str] = set()
         self._cursors: dict[str, dict[str, str]] = {}
@@ -63,6 +74,11 @@ class StreamsMaintenance:
         """Queue → the last entry that was looked at."""
         self._reconcile_cursor = self._prune_cursor = self._tasks_cursor = "0"
         self._prune_tenant = ""
+        self._server_ahead_ms = math.inf
+        """The server's clock less our own, as last read; infinite: everything is due."""
+        self._prune_at_s = 0.0
+        """When the next index may be read, on our own clock."""
+        self._prune_calls = 0
 
     def all(self) -> list[MaintenanceTask]:
         settings = self._settings
@@ -70,7 +86,7 @@ class StreamsMaintenance:
             MaintenanceTask("promote", _PROMOTE_S, self._promote, self.promote_soon),
             MaintenanceTask("extend_ttl", _EXTEND_TTL_S, self._extend_ttl),
             MaintenanceTask("index_foreign", _INDEX_FOREIGN_S, self._index_foreign),
-            MaintenanceTask("clock", _CLOCK_S, self._clock),
+            MaintenanceTask("clock", self._clock_s, self._clock),
             MaintenanceTask("reclaim", settings.lease_s / 4, self._reclaim),
             MaintenanceTask("janitor", _JANITOR_S, self._janitor),
             MaintenanceTask("reconcile", settings.lease_s, self._reconcile),
@@ -92,19 +108,34 @@ class StreamsMaintenance:
     # Once per period for the whole fleet
 
     async def _promote(self) -> MaintenanceResult:
+        reads = [self._first_of(key) for key in self._waiting]
+        delayed, suspended, now = await collect([*reads, self._connection.call("TIME")])
+        self._server_ahead_ms = server_ms(now) - _own_ms()
+        in_ms = min(_score(delayed), _score(suspended)) - server_ms(now)
+        if in_ms > 0:
+            return MaintenanceResult(0, next_s=None if in_ms == math.inf else in_ms / 1000)
         reply = await self._run("promote", [*self._limits, _SCAN_LIMIT])
-        moved, more, next_ms = cast("tuple[int, int, int]", reply)
-        return MaintenanceResult(moved, more == 1, None if next_ms < 0 else next_ms / 1000)
+        moved, more = cast("tuple[int, int]", reply)
+        return MaintenanceResult(moved, more == 1, next_s=0.0)  # look again: others may be near
 
     async def _extend_ttl(self) -> MaintenanceResult | None:
         # Half of the shortest lifetime is little more than a period: begin earlier.
         ahead_ms = round(2000 * _EXTEND_TTL_S)
+        if "extend_ttl" not in self._unfinished:
+            (first,) = await collect([self._first_of(self._open)])
+            if _score(first) > _own_ms() + self._server_ahead_ms + ahead_ms:
+                return None
         args = [*self._limits, self._consumer, ahead_ms, 5 * _SCAN_LIMIT]
         reply = await self._guarded("extend_ttl", _EXTEND_TTL_S, args)
         if reply is None:
             return None
         extended, more = cast("tuple[int, int]", reply)
         return self._result("extend_ttl", extended, more == 1)
+
+    def _first_of(self, key: str) -> Awaitable[Reply]:
+        """The first of a set of jobs. A plain command: most often nothing is due, and a script
+        costs an idle fleet many times more."""
+        return self._connection.call("ZRANGE", key, 0, 0, "WITHSCORES")
 
     async def _index_foreign(self) -> MaintenanceResult | None:
         args = [*self._limits, self._consumer, 5 * _SCAN_LIMIT]
@@ -121,7 +152,7 @@ class StreamsMaintenance:
     async def _clock(self) -> MaintenanceResult | None:
         lease_ms = round(self._settings.lease_s * 1000)
         args = [self._consumer, lease_ms, contract.CLOCK_TTL_S * 1000, 5 * _SCAN_LIMIT]
-        reply = await self._guarded("clock", _CLOCK_S, args, self._unfinished_queues("clock"))
+        reply = await self._guarded("clock", self._clock_s, args, self._unfinished_queues("clock"))
         if reply is None:
             return None
         cursors, moved = cast("tuple[list[str], int]", reply)
@@ -160,9 +191,18 @@ class StreamsMaintenance:
         return self._result("janitor", result.done, result.more or self._prune_cursor != "0")
 
     async def _prune(self) -> int:
-        args = [self._prune_tenant, self._prune_cursor, 5 * _SCAN_LIMIT]
+        """Remove expired jobs from an index. A large index is read less often: many jobs that wait
+        or are kept for long cost an idle fleet little (D-10)."""
+        if self._prune_cursor == "0" and time.monotonic() < self._prune_at_s:
+            return 0
+        args = [self._prune_tenant, self._prune_cursor, _PRUNE_LIMIT]
         reply = await self._run("prune", args)
         self._prune_cursor, pruned, self._prune_tenant = cast("tuple[str, int, str]", reply)
+        if self._prune_cursor == "0":
+            self._prune_at_s = time.monotonic() + self._prune_calls * _PRUNE_LIMIT / _PRUNE_RATE
+            self._prune_calls = 0
+        else:
+            self._prune_calls += 1
         return pruned
 
     async def _reconcile(self) -> MaintenanceResult | None:
@@ -208,9 +248,22 @@ class StreamsMaintenance:
     ) -> Reply:
         """Run the script of a task; `rest` are its arguments behind the period."""
         period_ms = 0 if task in self._unfinished else max(1, round(period_s * 1000))
+        if period_ms and task not in _ALWAYS_CALLED:
+            (left_ms,) = await collect([self._connection.call("PTTL", self._guard(task))])
+            if 0 < cast("int", left_ms) <= period_ms:
+                return None  # the script would say so, too, at many times the cost
         reply = await self._run(task, [*args, period_ms, *rest])
         return None if reply == _GUARDED else reply
 
     async def _run(self, name: str, args: Sequence[Arg]) -> Reply:
         (reply,) = await collect([self._connection.run(SCRIPTS[name], self._declared, args)])
         return reply
+
+
+def _score(rows: Reply) -> float:
+    """When the first of a set of jobs is due, in ms of the server's clock; infinite without one."""
+    return cast("list[tuple[str, float]]", rows)[0][1] if rows else math.inf
+
+
+def _own_ms() -> float:
+    return time.monotonic() * 1000

@@ -11,13 +11,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from jobwire.job import time_buckets
 from jobwire.job.states import State
-from jobwire.systems.jobs.contract import Counter, Extra, Status, StreamsKeys
-from jobwire.systems.jobs.depth import Depth, depth
-from jobwire.systems.jobs.follow import Follower
-from jobwire.systems.jobs.queue_admin import JobQueueAdmin
+from jobwire.systems.jobs.any_shards import AnyAdmin, AnyFollower, AnyReader, check_complete
+from jobwire.systems.jobs.contract import Counter, EventType, Extra, Status
+from jobwire.systems.jobs.depth import Depth
 from jobwire.systems.jobs.registry import RegisteredWorker, WorkerRegistry
-from jobwire.systems.jobs.stats import LastHour, MinuteStats
-from jobwire.valkey import Connection
+from jobwire.systems.jobs.stats import MinuteStats
 
 _QUANTILES: Final = (0.5, 0.9, 0.99)
 _QUEUE: Final = Extra.QUEUE.value
@@ -41,23 +39,21 @@ class StreamsMetrics:
 
     def __init__(
         self,
-        connection: Connection,
-        keys: StreamsKeys,
+        reader: AnyReader,
         registry: WorkerRegistry,
-        admin: JobQueueAdmin,
-        follower: Follower,
+        admin: AnyAdmin,
+        follower: AnyFollower,
     ) -> None:
-        self._connection = connection
-        self._keys = keys
+        self._reader = reader
         self._registry = registry
         self._admin = admin
         self._follower = follower
-        self._hour = LastHour(connection, keys)
 
     async def read(self) -> Sequence[Metric]:
-        """All metrics; BackendUnavailable if the server does not answer."""
-        now = await depth(self._connection, self._keys, await self._registry.queue_names())
-        minutes = await self._hour.read()
+        """All metrics; BackendUnavailable if the server, or one of the shards, does not answer."""
+        now = await self._reader.depth(await self._registry.queue_names())
+        minutes, incomplete = await self._reader.last_hour()
+        check_complete(*now.incomplete, *incomplete)
         workers = [worker for worker in await self._registry.workers() if worker.ours]
         slots = sum(worker.slots or 0 for worker in workers)
         return [
@@ -99,7 +95,7 @@ def _depth(depth_now: Depth) -> list[Metric]:
         oldest.add_metric([queue.name], (queue.oldest_waiting_ms or 0) / 1000)
     # Delayed jobs of all queues are in one set, suspended ones in another.
     states.add_metric(["delayed", ""], depth_now.delayed)
-    states.add_metric(["suspended", ""], depth_now.suspended)
+    states.add_metric([EventType.SUSPENDED.value, ""], depth_now.suspended)
     return [
         states,
         _gauge(

@@ -42,6 +42,8 @@ class JobsOverview(NamedTuple):
     queues: Sequence[QueueRow]
     fleet: FleetSummary
     minutes: Sequence[MinuteStats]
+    incomplete: tuple[int, ...] = ()
+    """Shards that did not answer."""
 
 
 class OverviewReader:

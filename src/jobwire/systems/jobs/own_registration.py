@@ -52,7 +52,7 @@ class OwnRegistration:
             queue = task_queues.get(task.name, contract.DEFAULT_QUEUE)
             if task.name in task_queues and queue not in queues:
                 continue  # it is left to workers that read that queue
-            text = write_registration(task.schema_json, task.example_json, queue)
+            text = write_registration(task, task_queues)
             fields += (f"{contract.TASK_FIELD}{task.name}", text)
         self._fields, self._missing_requirements = tuple(fields), missing_requirements
         self._slots = slots

@@ -13,6 +13,8 @@ import msgspec
 from jobwire.job.errors import RefusedError
 from jobwire.systems.jobs.contract import MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, Code
 
+_decode: Final = msgspec.json.Decoder[object]().decode
+_encode: Final = msgspec.json.Encoder().encode
 # A lone surrogate is well-formed JSON and no valid text; only an escape can express it.
 _SURROGATE: Final = "\\ud"
 _MAX_DIGITS: Final = 4300
@@ -30,7 +32,7 @@ def check_payload(text: str) -> None:
             status=413,
         )
     try:
-        value = read_strictly(text)
+        value = _read_plain(text) or read_strictly(text)
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:
@@ -47,6 +49,20 @@ def check_payload(text: str) -> None:
             msgspec.json.decode(text, type=msgspec.Raw)
         except (msgspec.DecodeError, ValueError, RecursionError):
             raise _refused("it contains a lone surrogate") from None
+
+
+def _read_plain(text: str) -> object:
+    """The value of a short text without escapes and repeated members: most payloads, at a third of
+    the cost of `read_strictly`. None if the text may be anything else."""
+    if len(text) > _MAX_DIGITS or "\\" in text:
+        return None
+    try:
+        value = _decode(text)
+        written = _encode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    # A repeated member is read once: two quotes are missing.
+    return value if written.count(b'"') == text.count('"') else None
 
 
 def read_strictly(text: str) -> object:

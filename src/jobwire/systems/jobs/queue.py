@@ -8,12 +8,14 @@ and lifetimes, not whether a task exists: that is up to its caller.
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from functools import partial
 from typing import Final, NamedTuple, cast
 
 import msgspec
 
 from jobwire.job.errors import BackendUnavailable, ContractError, RefusedError
-from jobwire.job.ids import new_job_id, new_job_ids
+from jobwire.job.ids import new_job_id, new_job_ids, new_shard_id, new_shard_ids
 from jobwire.job.messages import (
     CancelOutcome,
     JobId,
@@ -21,7 +23,16 @@ from jobwire.job.messages import (
     SubmitAnswer,
 )
 from jobwire.systems.jobs import contract
-from jobwire.systems.jobs.codec import Record, number, read_record, read_status, readable
+from jobwire.systems.jobs.codec import (
+    Record,
+    number,
+    open_children,
+    read_child,
+    read_record,
+    read_status,
+    read_submitted,
+    readable,
+)
 from jobwire.systems.jobs.contract import Extra, Field, RecordField, Status, StreamsKeys
 from jobwire.systems.jobs.payload import check_payload
 from jobwire.systems.jobs.replies import LazyReply, collect
@@ -33,6 +44,8 @@ from jobwire.valkey import Arg, Connection, Reply
 _CANCEL: Final = script("cancel")
 _LIST: Final = script("list")
 _STEPS: Final = script("list_steps")
+_SIGNAL: Final = script("signal")
+_COPY: Final = script("copy_record")
 
 _MAX_SCANNED: Final = 1_000
 _STATUS_AND_TENANT: Final = (Field.JOB_ID, Field.STATUS, Extra.TENANT)
@@ -50,12 +63,18 @@ _LISTED: Final = (
     Extra.PROGRESS,
     Extra.RETRY_OF,
     Extra.QUEUE,
+    Extra.WAITS_FOR,
+    Extra.ENTRY_ID,
 )
 """Fields of a job in a list: none that may be large."""
 
 
 _COUNT: Final = 10
 """Arguments of a job without extra fields, for the submit script."""
+
+_PLAIN: Final = 4
+"""Those of a job that has none of the further ones. Most have none, and each costs the server about
+a thousand instructions."""
 
 
 class StatusAndTenant(NamedTuple):
@@ -85,6 +104,30 @@ class StepSummary(NamedTuple):
     bytes: int | None
 
 
+class ChildSummary(NamedTuple):
+    """A child of a job."""
+
+    name: str
+    job_id: str
+    task: str
+    status: str
+    """Empty until it has ended."""
+
+
+class RecordSummary(NamedTuple):
+    """What a job has recorded, without the results."""
+
+    steps: list[StepSummary]
+    """By their end."""
+    children: list[ChildSummary]
+    """The first 100, by name."""
+    total: int
+    """How many children there are; and of those that have ended:"""
+    done: int
+    error: int
+    canceled: int
+
+
 class StepResult(NamedTuple):
     """The result of a step."""
 
@@ -96,6 +139,22 @@ class StepResult(NamedTuple):
 _decode_step: Final = msgspec.json.Decoder(StepResult).decode
 
 
+class SignalOutcome(StrEnum):
+    """The result of a signal (D-12)."""
+
+    RECORDED = "recorded"
+    SAME = "same"
+    """It has this value since an earlier call."""
+    OTHER = "other"
+    """It has another value."""
+    LATE = "late"
+    """The job has waited for it in vain."""
+    FULL = "full"
+    """The job has too many signals."""
+    FINISHED = "finished"
+    GONE = "gone"
+
+
 class QueuePage(NamedTuple):
     """One page of a list; `cursor` is where the next one begins, empty after the last."""
 
@@ -103,6 +162,8 @@ class QueuePage(NamedTuple):
     scanned: int
     total: int
     cursor: str
+    incomplete: tuple[int, ...] = ()
+    """Shards that did not answer."""
 
 
 class StreamsQueue:
@@ -121,6 +182,11 @@ class StreamsQueue:
         self._connection = connection
         self._declared = (self.keys.queue,)
         self._on_delayed = on_delayed
+        shard = self.settings.shard
+        self._new_id, self._new_ids = new_job_id, new_job_ids
+        if shard:
+            self._new_id = partial(new_shard_id, shard)
+            self._new_ids = partial(new_shard_ids, shard)
         self._batcher = submit_batcher(connection, self.keys.queue, self._limits)
 
     def _limits(self) -> tuple[int, int, int, int]:
@@ -141,11 +207,11 @@ class StreamsQueue:
 
     def submit_checked(self, request: JobRequest) -> Awaitable[SubmitAnswer]:
         """The same for a caller that has run `check_payload` itself, on the bytes as received."""
-        return self._submit(request, request.job_id or new_job_id())
+        return self._submit(request, request.job_id or self._new_id())
 
     def submit_many_checked(self, requests: Sequence[JobRequest]) -> list[Awaitable[SubmitAnswer]]:
         """The same for many, each with its own answer."""
-        ids = new_job_ids(len(requests))
+        ids = self._new_ids(len(requests))
         return [
             self._submit(request, request.job_id or job_id)
             for request, job_id in zip(requests, ids, strict=True)
@@ -192,14 +258,50 @@ class StreamsQueue:
         keys = (self.keys.delayed, self.keys.suspended)
         return _first_due([self._sent().call("ZSCORE", key, job_id) for key in keys])
 
-    def steps(self, job_id: JobId) -> Awaitable[list[StepSummary]]:
-        """The recorded steps of a job without their results, by their end (D-17)."""
-        return LazyReply(self._sent().run(_STEPS, self._declared, (job_id,)), _read_steps)
+    def summary(self, job_id: JobId) -> Awaitable[RecordSummary]:
+        """What a job has recorded, without the results (D-17)."""
+        return LazyReply(self._sent().run(_STEPS, self._declared, (job_id,)), _read_summary)
+
+    async def copy_record(self, job_id: JobId, to: JobId, ttl_s: int) -> int:
+        """Give a job that is submitted next what an ended one has recorded (D-13); how many
+        records that are."""
+        call = self._sent().run(_COPY, self._declared, (job_id, to, ttl_s))
+        return cast(int, (await collect([call]))[0])
+
+    async def forget_record(self, job_id: JobId) -> None:
+        """Remove the record of a job that was not submitted."""
+        await collect([self._sent().call("DEL", self.keys.steps(job_id))])
+
+    async def cancel_children(self, job_id: JobId) -> None:
+        """D-16: cancel the unfinished children of a canceled job, and theirs; what is not reached
+        here is canceled when it is taken or renewed."""
+        waiting = [job_id]
+        for _ in range(contract.MAX_CHILD_DEPTH):
+            names = [self._sent().call("HGETALL", self.keys.steps(each)) for each in waiting]
+            records = await collect(names, none_if_refused=True)
+            waiting = [
+                JobId(read_child(fields, name))
+                for record in records
+                for fields in [cast("dict[str, str]", record or {})]
+                for name in open_children(fields)
+            ][: contract.MAX_CHILDREN]
+            if not waiting:
+                return
+            for answer in [self.cancel(each) for each in waiting]:
+                await answer
 
     def step(self, job_id: JobId, name: str) -> Awaitable[StepResult | None]:
         """The result of one step; None if there is none."""
         field = RecordField.RESULT + name
         return LazyReply(self._sent().call("HGET", self.keys.steps(job_id), field), _read_step)
+
+    def signal(self, job_id: JobId, name: str, value_json: str) -> Awaitable[SignalOutcome]:
+        """Record a signal of an unfinished job, which wakes the job if it waits for it (D-12)."""
+        limits = (self.settings.job_ttl_s, self.settings.max_events)
+        bounds = (contract.MAX_SIGNALS, self.settings.max_record_bytes)
+        args = (*limits, job_id, name, value_json, *bounds)
+        reply = self._sent().run(_SIGNAL, self._declared, args)
+        return LazyReply(reply, lambda word: SignalOutcome(cast(str, word)))
 
     def job_of_key(self, tenant: str, key: str) -> Awaitable[str | None]:
         """The id of the job that was submitted with an idempotency key, or None."""
@@ -209,8 +311,10 @@ class StreamsQueue:
     def cancel(self, job_id: JobId) -> Awaitable[CancelOutcome]:
         """End the job if it waits; ask its worker to stop if it runs."""
         limits = (self.settings.job_ttl_s, self.settings.max_events)
+        sent = self._sent()
         args = (*limits, job_id, contract.CONSUMER_PREFIX, contract.CANCELED_TTL_S)
-        return LazyReply(self._sent().run(_CANCEL, self._declared, args), _read_cancel)
+        call = sent.run(_CANCEL, self._declared, (*args, sent.publish_command))
+        return LazyReply(call, _read_cancel)
 
 
 def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> list[Arg]:
@@ -222,7 +326,7 @@ def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> 
     key = request.idempotency_key
     idempotency = contract.idempotency_name(request.tenant, key) if key else ""
     args: list[Arg] = [
-        _COUNT,
+        0,
         job_id,
         request.task,
         request.payload_json,
@@ -251,8 +355,11 @@ def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> 
         args += (Extra.TRACEPARENT, request.traceparent)
     if request.retry_of:
         args += (Extra.RETRY_OF, request.retry_of)
-    if len(args) > _COUNT + 1:
-        args[0] = len(args) - 1
+    if request.records:
+        args += (Extra.STEPS, request.records)
+    if len(args) == _COUNT + 1 and not request.delay_s and request.job_id is None:
+        del args[_PLAIN + 1 :]
+    args[0] = len(args) - 1
     return args
 
 
@@ -290,8 +397,18 @@ async def _first_due(calls: Sequence[Awaitable[Reply]]) -> int | None:
     return next((due for due in found if due is not None), None)
 
 
-def _read_steps(reply: Reply) -> list[StepSummary]:
-    flat = cast("list[str]", reply)
+def _read_summary(reply: Reply) -> RecordSummary:
+    steps, children, counts = cast("tuple[list[str], list[str], list[int]]", reply)
+    rows = zip(*(children[at::3] for at in range(3)), strict=True)
+    found = [
+        ChildSummary(readable(name), readable(job_id), readable(task), readable(status))
+        for name, text, status in rows
+        for job_id, task in [read_submitted(text)]
+    ]
+    return RecordSummary(_read_steps(steps), found, *counts)
+
+
+def _read_steps(flat: Sequence[str]) -> list[StepSummary]:
     rows = zip(*(flat[at::4] for at in range(4)), strict=True)
     found = [StepSummary(readable(name), *map(number, numbers)) for name, *numbers in rows]
     return sorted(found, key=lambda step: step.ended_ms or math.inf)

@@ -18,6 +18,7 @@ _RESUME: Final = script("resume")
 _PURGE: Final = script("purge")
 _SCAN_LIMIT: Final = 200
 _UNKNOWN: Final = "unknown"
+_SUSPENDED: Final = contract.EventType.SUSPENDED.value
 
 
 class _Purged(NamedTuple):
@@ -42,22 +43,27 @@ class JobQueueAdmin:
 
     async def pause(self, name: str) -> bool:
         """Let workers start no job of the queue; False if there is no such queue."""
-        return await self._run(_PAUSE, name, contract.QUEUES_CHANGED) != _UNKNOWN
+        return await self._announce(_PAUSE, name) != _UNKNOWN
 
     async def resume(self, name: str) -> bool:
         """Let them start jobs again; False if there is no such queue."""
-        return await self._run(_RESUME, name, contract.QUEUES_CHANGED) != _UNKNOWN
+        return await self._announce(_RESUME, name) != _UNKNOWN
 
     async def purge(self, name: str, tenant: str = "", *, suspended: bool = False) -> int | None:
         """Cancel all jobs of the queue that wait or are delayed, and the suspended ones if asked,
         of one tenant or of all; how many there were, or None if there is no such queue."""
         head = (*self._limits, name, tenant, contract.CANCELED_TTL_S)
-        canceled, step = 0, _Purged("", "suspended" if suspended else "delayed", "0", 0)
+        canceled, step = 0, _Purged("", _SUSPENDED if suspended else "delayed", "0", 0)
         while step.place != "end":
             reply = await self._run(_PURGE, *head, *step[:3], _SCAN_LIMIT)
             step = _Purged(*cast("tuple[str, str, str, int]", reply))
             canceled += step.canceled
         return canceled if step.began_ms else None
+
+    async def _announce(self, verb: Script, name: str) -> Reply:
+        return await self._run(
+            verb, name, contract.QUEUES_CHANGED, self._connection.publish_command
+        )
 
     async def _run(self, verb: Script, *args: Arg) -> Reply:
         (reply,) = await collect([self._connection.run(verb, (self._keys.queue,), args)])

@@ -124,7 +124,7 @@ class WorkerRegistry:
     ) -> None:
         """`definitions` describe the contract's tasks while no worker is registered."""
         self._connection = connection
-        self._keys = StreamsKeys(settings.key_prefix)
+        self.keys = StreamsKeys(settings.key_prefix)
         known = {task.name: task for task in definitions}
         self._declared = {
             name: known.get(name, TaskDefinition(name))
@@ -262,7 +262,7 @@ class WorkerRegistry:
 
     async def queue_names(self) -> list[str]:
         """The names of all queues, the default one first."""
-        names = sorted(cast("Iterable[str]", await self._call("SMEMBERS", self._keys.queues) or ()))
+        names = sorted(cast("Iterable[str]", await self._call("SMEMBERS", self.keys.queues) or ()))
         return [DEFAULT_QUEUE, *(name for name in names if contract.QUEUE_NAME.fullmatch(name))]
 
     async def _live_tasks(self, consumers: Iterable[str]) -> dict[str, list[_Registration]]:
@@ -282,7 +282,7 @@ class WorkerRegistry:
 
     async def _remembered(self) -> dict[str, _Registration]:
         """The tasks of workers that live or have lived."""
-        reply = cast("dict[str, str]", await self._call("HGETALL", self._keys.tasks) or {})
+        reply = cast("dict[str, str]", await self._call("HGETALL", self.keys.tasks) or {})
         found = {readable(task): text for task, text in reply.items()}
         return {task: _read_task(task, text) for task, text in found.items()}
 
@@ -292,10 +292,10 @@ class WorkerRegistry:
         """All workers, ours and foreign ones."""
         names = await self.queue_names()
         consumers: dict[str, int] = {}
-        for of_queue in await self._consumers_of(names[:_MAX_QUEUES]):
+        for of_queue in await self.consumers_of(names[:_MAX_QUEUES]):
             for consumer, idle_ms in of_queue.items():
                 consumers[consumer] = min(idle_ms, consumers.get(consumer, idle_ms))
-        found = await self._worker_info(consumers)
+        found = await self.worker_info(consumers)
         # A consumer's name outlives its worker: one of ours without a registration and without a
         # running job is gone.
         return [worker for worker in found if not worker.ours or worker.host or worker.running]
@@ -357,12 +357,12 @@ class WorkerRegistry:
 
     async def _consumers(self) -> dict[str, int]:
         """Of the default queue. Our workers are all in its group, whatever they read."""
-        (found,) = await self._consumers_of([DEFAULT_QUEUE])
+        (found,) = await self.consumers_of([DEFAULT_QUEUE])
         return found
 
-    async def _consumers_of(self, queues: Iterable[str]) -> list[dict[str, int]]:
+    async def consumers_of(self, queues: Sequence[str]) -> list[dict[str, int]]:
         """For each queue: consumer name → milliseconds since its last call; in one round trip."""
-        streams = [self._keys.named_queue(queue) for queue in queues]
+        streams = [self.keys.named_queue(queue) for queue in queues]
         calls = [
             self._connection.call("XINFO", "CONSUMERS", each, contract.GROUP) for each in streams
         ]
@@ -377,17 +377,18 @@ class WorkerRegistry:
 
     def _worker_keys(self, consumers: Iterable[str]) -> list[Arg]:
         """The keys of our workers' registrations."""
-        return [self._keys.worker(name) for name in consumers if _is_ours(name)]
+        return [self.keys.worker(name) for name in consumers if _is_ours(name)]
 
     async def _call(self, *command: Arg) -> Reply:
         """The reply; None for a key that is missing, of another type or without the group."""
         (reply,) = await collect([self._connection.call(*command)], none_if_refused=True)
         return reply
 
-    async def _worker_info(self, consumers: Mapping[str, int]) -> list[RegisteredWorker]:
+    async def worker_info(self, consumers: Mapping[str, int]) -> list[RegisteredWorker]:
+        """The registrations and running jobs of these consumers, in their order."""
         time_call = self._connection.call("TIME")
         calls = [
-            self._connection.run(_WORKER_INFO, (self._keys.queue,), (name, _MAX_RUNNING))
+            self._connection.run(_WORKER_INFO, (self.keys.queue,), (name, _MAX_RUNNING))
             for name in consumers
         ]
         time, *answers = await collect([time_call, *calls])

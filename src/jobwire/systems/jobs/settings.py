@@ -6,20 +6,48 @@ Passed to the queue and the engine.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Final, Literal
 
 from jobwire.job.errors import RefusedError
 from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.shard_settings import ShardList
+
+Level = Literal["memory", "disk"]
+"""Of `durability`."""
+MEMORY: Final = "memory"
+DISK: Final = "disk"
+BY_TENANT: Final = "tenant"
+BY_QUEUE: Final = "queue"
+"""Values of `shard_by`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsSettings:
     key_prefix: str = ""
     """Prefix of every key; with a hash tag, all keys are in one slot of a cluster."""
+    shards: ShardList = field(default_factory=ShardList)
+    """The shards over which jobs are spread: how many `valkey.url` has, at most 64, or a mapping
+    of their numbers to URLs; 0: none, the documents' own names (docs/growth.md)."""
+    shard_by: Literal["tenant", "queue", "job"] = BY_TENANT
+    """One tenant with one queue needs `job`: `tenant` keeps all jobs of a tenant in one shard,
+    `queue` all jobs of a queue; with `job` they are spread, and order and limits hold per shard."""
+    queue_shards: tuple[str, ...] = ()
+    """With `shard_by: queue`: the shards of some queues, as `mail=0,video=3`; the others are
+    spread."""
+    closed_shards: tuple[int, ...] = ()
+    """Shards that get no new jobs, before they are removed."""
+    shard: int = field(default=0, metadata={"setting": False})
+    """The number of this shard, which ids of new jobs begin with."""
+    shard_prefixed: bool = field(default=False, metadata={"setting": False})
+    """`key_prefix` is that of this shard."""
     # The source's own name for it.
     job_ttl_s: int = field(default=contract.DEFAULT_TTL_S, metadata={"env": "JOB_TTL_S"})
     """Time to live of a job's keys after their last change; a job may set its own."""
+    durability: Level = "memory"
+    """What an accepted job survives: `memory`, or `disk`, which needs a server with `appendfsync
+    always`. While the server is not so, jobs are refused."""
     keep_done: timedelta = timedelta(0)
-    """How long a job is kept that a worker ended as done or canceled; 0 means its `ttl_s`. Its
+    """How long a job that a worker ended as done or canceled is kept; 0: for its `ttl_s`. Its
     idempotency key is kept for the whole `ttl_s`."""
     keep_failed: timedelta = timedelta(0)
     """The same for a job that failed."""
@@ -46,6 +74,9 @@ class StreamsSettings:
     """Maximum number of bytes of all recorded results of a job."""
     max_records: int = contract.MAX_RECORDS
     """Maximum number of recorded steps of a job."""
+    max_suspended: int = contract.MAX_SUSPENDED
+    """Maximum number of suspended jobs; beyond it a job that suspends looks again every minute, and
+    counts as a waiting one."""
     tasks: tuple[str, ...] = ()
     """Tasks that are accepted before a worker registers them, in addition to the six of the
     contract."""
@@ -93,6 +124,7 @@ class StreamsSettings:
             "max_step_bytes": (1, 2**24),
             "max_record_bytes": (1, 2**28),
             "max_records": (1, 10**5),
+            "max_suspended": (0, 10**9),
             "lease_s": (0.1, 86_400),
             "foreign_idle_s": (0.1, contract.MAX_TTL_S),
             "max_deliveries": (1, 10**6),
@@ -107,5 +139,33 @@ class StreamsSettings:
             kept: timedelta = getattr(self, name)
             if kept and not 1 <= kept.total_seconds() <= contract.MAX_TTL_S:
                 yield name, f"must be 0, or lie between 1 s and {contract.MAX_TTL_S} s"
+        yield from self._shard_faults()
         if not self.key_prefix.isprintable() or len(self.key_prefix) > 200:
             yield "key_prefix", "must be printable, at most 200 characters"
+
+    def _shard_faults(self) -> Iterator[tuple[str, str]]:
+        for fault in self.shards.faults("" if self.shard_prefixed else self.key_prefix):
+            yield "shards", fault
+        numbers = self.shards.numbers
+        if unknown := [each for each in self.closed_shards if each not in numbers]:
+            yield "closed_shards", f"there is no shard {unknown[0]}"
+        elif numbers and 0 in self.closed_shards:
+            yield "closed_shards", "shard 0 cannot be closed: cron entries and workers are there"
+        try:
+            chosen = self.shards_of_queues
+        except ValueError:
+            yield "queue_shards", "must be pairs of a queue and a number, as mail=0"
+        else:
+            if unknown := [each for each in chosen.values() if each not in numbers]:
+                yield "queue_shards", f"there is no shard {unknown[0]}"
+
+    @property
+    def shards_of_queues(self) -> Mapping[str, int]:
+        """`queue_shards`, read; ValueError if it is invalid."""
+        pairs = (text.partition("=") for text in self.queue_shards)
+        return {queue.strip(): int(number) for queue, _, number in pairs}
+
+    def of_shard(self, number: int) -> "StreamsSettings":
+        """The settings of one shard."""
+        prefix = self.shards.prefix(number, self.key_prefix)
+        return replace(self, key_prefix=prefix, shard=number, shard_prefixed=True)

@@ -5,12 +5,16 @@ that each kind of outcome is written by one script, however many jobs there are.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, assert_never, cast
+
+import msgspec
 
 from jobwire.job.messages import (
     RECORD_KIND,
+    SUBMIT_KIND,
     Canceled,
+    ChildSubmission,
     Done,
     Failed,
     JobError,
@@ -21,8 +25,10 @@ from jobwire.job.messages import (
     Released,
     Report,
     ReportAnswer,
+    Restarted,
     RetryLater,
     SettleAnswer,
+    Suspended,
     WaitsForChildren,
 )
 from jobwire.systems.jobs.codec import (
@@ -30,15 +36,20 @@ from jobwire.systems.jobs.codec import (
     write_error,
     write_exception,
     write_retrying,
+    written,
 )
 from jobwire.systems.jobs.contract import (
     CONSUMER_PREFIX,
     DEFAULT_QUEUE,
     EVENT_TYPE,
+    MAX_CHILD_DEPTH,
+    MAX_CHILDREN,
     MAX_EVENT_BYTES,
     RESERVED_TYPES,
+    RESTART,
     Code,
     EventStep,
+    RecordField,
     Status,
 )
 from jobwire.systems.jobs.scripts import script
@@ -52,6 +63,8 @@ RETRY: Final = script("retry")
 _RELEASE: Final = script("release")
 _REPORT: Final = script("report")
 _RECORD: Final = script("record")
+SUSPEND: Final = script("suspend")
+_SUBMIT_CHILD: Final = script("submit_child")
 _SETTLED: Final = {answer.value: answer for answer in SettleAnswer}
 _REPORTED: Final = {answer.value: answer for answer in ReportAnswer}
 
@@ -88,6 +101,7 @@ def _calls(
     ends: Call = (_SETTLE, [], [])
     retries: Call = (RETRY, [], [])
     releases: Call = (_RELEASE, [], [])
+    suspends: Call = (SUSPEND, [], [])
     selected: dict[str, str] = {}
     if recorded := [(leased, "", "") for leased, _ in batch if leased.records]:
         # The records live as long as the jobs: extended before the outcomes, under the same lease.
@@ -105,7 +119,14 @@ def _calls(
             target, texts = _outcome_args(_UNWRITABLE, leased.job.attempt, False)
         if is_kept_shorter and target is _SETTLE:
             texts = (_with_retention(str(texts[0]), leased.job.task, settings), *texts[1:])
-        call = ends if target is _SETTLE else retries if target is RETRY else releases
+        if target is _SETTLE:
+            call = ends
+            if leased.job.parent is not None:
+                texts = (_of_child(str(texts[0])), *texts[1:])
+        elif target is SUSPEND:
+            call, texts = suspends, (*texts, settings.max_suspended)
+        else:
+            call = retries if target is RETRY else releases
         queue = leased.job.source
         # By the script's name: the hash of a script is that of its whole text.
         if queue != selected.get(target.name, DEFAULT_QUEUE):
@@ -113,7 +134,13 @@ def _calls(
             call[2].extend(select_queue_args(queue, 3 + len(texts)))
         call[1].append(place)
         call[2].extend((*fence, *texts))
-    yield from (call for call in (ends, retries, releases) if call[1])
+    yield from (call for call in (ends, retries, releases, suspends) if call[1])
+
+
+def _of_child(status: str) -> str:
+    """D-15: the end of this job is recorded with its parent."""
+    kept, _, status = status.rpartition(" ")
+    return f"{kept} +{status}" if kept else f"+{status}"
 
 
 def _with_retention(status: str, task: str, settings: StreamsSettings) -> str:
@@ -145,6 +172,12 @@ def _outcome_args(
             return RETRY, (delay_ms, data, exception)
         case Released():
             return _RELEASE, ()
+        case Suspended():
+            names = msgspec.json.encode(outcome.names).decode()
+            what = (outcome.due_field, outcome.kind, written(outcome.name), names)
+            return SUSPEND, (max(0, round(outcome.after_s * 1000)), *what)
+        case Restarted():
+            return SUSPEND, (0, "", RESTART, "", outcome.payload_json)
         case Postponed() | RateLimited() | WaitsForChildren():
             # No handler can declare these on this wire: the worker refuses to start.
             raise TypeError(f"the wire has no {type(outcome).__name__}")
@@ -152,33 +185,42 @@ def _outcome_args(
             assert_never(outcome)
 
 
-def reports(batch: Sequence[tuple[LeasedJob, Report]], limit: int) -> Iterator[Call]:
-    """The same for reports and records; a report that the wire cannot carry is in no call, and is
-    dropped. Records have a script of their own: the calls keep the order of each job."""
+def reports(
+    batch: Sequence[tuple[LeasedJob, Report]], limit: int, queue_of: Callable[[str], str]
+) -> Iterator[Call]:
+    """The same for reports, records and children; a report that the wire cannot carry is in no
+    call, and is dropped. Records and children have scripts of their own: the calls keep the order
+    of each job. `queue_of` has the queue of a task, if the worker knows it."""
     for at in range(0, len(batch), limit):
         part = list(enumerate(batch[at : at + limit], at))
-        if all(report.kind != RECORD_KIND for _, (_, report) in part):
+        if all(report.kind not in _REQUESTS for _, (_, report) in part):
             yield from _report_calls(part)
             continue
-        for is_record, waves in _waves(part):
-            yield from _record_calls(waves) if is_record else _report_calls(waves)
+        for kind, wave in _waves(part):
+            if kind == RECORD_KIND:
+                yield from _record_calls(wave)
+            elif kind == SUBMIT_KIND:
+                yield from _child_calls(wave, queue_of)
+            else:
+                yield from _report_calls(wave)
 
 
 _Placed = tuple[int, tuple[LeasedJob, Report]]
+_REQUESTS: Final = frozenset((RECORD_KIND, SUBMIT_KIND))
 
 
-def _waves(part: Sequence[_Placed]) -> Iterator[tuple[bool, list[_Placed]]]:
-    """Reports and records in turns, as few as keep the order of each job's own ones."""
-    waves: list[tuple[bool, list[_Placed]]] = []
+def _waves(part: Sequence[_Placed]) -> Iterator[tuple[str, list[_Placed]]]:
+    """Reports, records and children in turns, as few as keep the order of each job's own ones."""
+    waves: list[tuple[str, list[_Placed]]] = []
     last: dict[str, int] = {}
     for placed in part:
         leased, report = placed[1]
-        is_record = report.kind == RECORD_KIND
+        kind = report.kind if report.kind in _REQUESTS else ""
         at = last.get(leased.token, 0)
-        while at < len(waves) and waves[at][0] is not is_record:
+        while at < len(waves) and waves[at][0] != kind:
             at += 1
         if at == len(waves):
-            waves.append((is_record, []))
+            waves.append((kind, []))
         waves[at][1].append(placed)
         last[leased.token] = at
     yield from waves
@@ -208,6 +250,20 @@ def _report_calls(part: Sequence[_Placed]) -> Iterator[Call]:
 def _record_calls(part: Sequence[_Placed]) -> Iterator[Call]:
     rows = [(leased, report.step, report.data_json) for _, (leased, report) in part]
     yield _RECORD, [place for place, _ in part], _record_args(rows)
+
+
+def _child_calls(part: Sequence[_Placed], queue_of: Callable[[str], str]) -> Iterator[Call]:
+    args: list[Arg] = [MAX_CHILDREN, MAX_CHILD_DEPTH]
+    selected = DEFAULT_QUEUE
+    for _, (leased, report) in part:
+        child = msgspec.json.decode(report.data_json, type=ChildSubmission)
+        if leased.job.source != selected:
+            selected = leased.job.source
+            args += select_queue_args(selected, 8)
+        args += (leased.job.id, cast(str, leased.wire), leased.token, child.job_id)
+        args += (report.step.removeprefix(RecordField.CHILD), written(child.task))
+        args += (child.payload_json, queue_of(child.task))
+    yield _SUBMIT_CHILD, [place for place, _ in part], args
 
 
 def _record_args(rows: Sequence[tuple[LeasedJob, str, str]]) -> list[Arg]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 
 from jobwire.doctor import Finding
@@ -31,7 +31,7 @@ def bucket_config(loaded: Loaded) -> BucketConfig:
     return known[0].config
 
 
-async def poll(loaded: Loaded, *, delete_webhook: bool) -> None:
+async def poll(loaded: Loaded, *, delete_webhook: bool, on_ready: Callable[[], None]) -> None:
     """Poll for updates and reconcile, until SIGINT or SIGTERM; PollingRefused if Telegram does."""
     settings = loaded.settings.predictions
     bot = build_bot(settings, Bucket(bucket_config(loaded)))
@@ -54,6 +54,7 @@ async def poll(loaded: Loaded, *, delete_webhook: bool) -> None:
         asyncio.get_running_loop().add_signal_handler(number, end)
     every_s = settings.reconcile_every.total_seconds()
     passes = asyncio.create_task(reconcile_forever(bot.flow, stop, every_s=every_s))
+    on_ready()
     try:
         await UpdatePoller(bot).run(stop)
         await passes

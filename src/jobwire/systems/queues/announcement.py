@@ -1,8 +1,8 @@
 """Makes a worker visible to `getWorkers` of the official packages, by the names of sockets (B-20).
 
 Node looks for the queue's name in base64, the Python package for the plain name, and neither
-accepts the other's, so each queue has two sockets that do nothing else. `BullSettings.announce`
-turns them off.
+accepts the other's, so each queue has two sockets that do nothing else, up to `MOST_ANNOUNCED`
+queues. `BullSettings.announce` turns them off.
 """
 
 import logging
@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 from jobwire.systems.queues.contract import node_client_name, python_client_name
 from jobwire.valkey import Config, ConfigError, Connection, ServerError, ValkeyError
 
+MOST_ANNOUNCED: Final = 100
+"""Queues of one worker. A process may usually open 1,024 files, and a server 10,000 clients."""
 _log = logging.getLogger("jobwire.bullmq")
 _WORKER_NAME: Final = ":w:"
 """Between the name of the queue and that of the worker."""

@@ -241,7 +241,7 @@ def clean(text: str, most: int) -> str:
 
 
 def readable(text: str) -> str:
-    """Bytes of others that are no UTF-8 arrive as lone surrogates, which JSON cannot have."""
+    """Foreign bytes that are not UTF-8 arrive as lone surrogates, which JSON cannot have."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

@@ -37,10 +37,11 @@ from jobwire.api.schedulers import (
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import CancelOutcome, Children, Json
 from jobwire.systems.queues import contract
+from jobwire.systems.queues.add_batcher import AddAnswer
 from jobwire.systems.queues.admin import QueueAdmin, QueueLimits
 from jobwire.systems.queues.checks import refuse
 from jobwire.systems.queues.codec import readable
-from jobwire.systems.queues.contract import NEWEST_FIRST, BullState, Refusal
+from jobwire.systems.queues.contract import NEWEST_FIRST, BullState, Keys, Refusal
 from jobwire.systems.queues.events import QueueEvent, read_events
 from jobwire.systems.queues.flow_tree import TreeReader
 from jobwire.systems.queues.flows import FlowJobs, add_flow
@@ -53,11 +54,12 @@ from jobwire.systems.queues.job_bodies import (
 )
 from jobwire.systems.queues.new_jobs import flow_tree, new_job
 from jobwire.systems.queues.payloads import check_payload
-from jobwire.systems.queues.queue import AddAnswer, QueueProducer
+from jobwire.systems.queues.queue import QueueProducer
 from jobwire.systems.queues.replies import raises_unavailable
 from jobwire.systems.queues.schedulers import Schedulers
 from jobwire.systems.queues.settings import BullSettings
-from jobwire.valkey import Connection
+from jobwire.valkey import Config, Connection
+from jobwire.valkey.errors import Moved
 
 _BLOCK_S: Final = 10.0
 _ENDED: Final = (BullState.COMPLETED, BullState.FAILED)
@@ -88,7 +90,7 @@ class BullQueue:
             connection = (
                 server
                 if isinstance(server, Connection)
-                else await Connection.open(server, name="jobwire-bull-queue")
+                else await Connection.open(self._config(server), name="jobwire-bull-queue")
             )
         self._queue = self._opened(connection, self.name)
         return self
@@ -410,7 +412,10 @@ class BullQueue:
         queue = self._use()
         words = ("XREAD", "COUNT", 500, "BLOCK", round(_BLOCK_S * 1000), "STREAMS")
         async with queue.connection.socket() as own:
-            reply = await own.call(*words, queue.keys.events, last, block_s=_BLOCK_S)
+            try:
+                reply = await own.call(*words, queue.keys.events, last, block_s=_BLOCK_S)
+            except Moved:
+                return []
         if not reply:
             return []
         pages = cast("dict[str, object]", reply)
@@ -426,6 +431,9 @@ class BullQueue:
         return rows[0][0] if rows else "0-0"
 
     # Parts
+
+    def _config(self, url: str) -> Config:
+        return Config.from_url(url).for_keys(Keys(self.name, self._settings.prefix).base)
 
     def _use(self) -> QueueProducer:
         if self._queue is None:

@@ -12,8 +12,9 @@ from jobwire.systems.queues.contract import BullState
 from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.metrics import QueueFigures, measure
 from jobwire.systems.queues.scripts import SCRIPTS
+from jobwire.systems.queues.server import queues_config
 from jobwire.text import plural
-from jobwire.valkey import Config, ConfigError, Connection, HealthChecker, ValkeyError
+from jobwire.valkey import ConfigError, Connection, HealthChecker, ValkeyError
 
 _OLDEST_VERSION: Final = (7, 0)
 _SHOWN: Final = 5
@@ -28,15 +29,16 @@ async def examine(loaded: Loaded) -> AsyncIterator[Finding]:
     config, fix = (known.config, known.fix) if known is not None else (None, "")
     if settings.url:
         try:
-            config, fix = Config.from_url(settings.url), "start it, or correct queues.url"
+            config, fix = queues_config(settings), "start it, or correct queues.url"
         except ConfigError as error:
             yield Finding("queues server", "fault", f"queues.url: {error}", fix="correct it")
             return
-        async for finding in valkey.examine(config, fix=fix):
+        async for finding in valkey.examine(config, fix=fix, lease_s=settings.lock.total_seconds()):
             yield replace(finding, check=finding.check.replace("valkey", "queues server"))
     if config is None:
         return
     try:
+        config = config.for_keys(settings.prefix)
         async with Connection.open(config, name="jobwire-doctor") as connection:
             for finding in await _queues(connection, settings.prefix, settings.names):
                 yield finding

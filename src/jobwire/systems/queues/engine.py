@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Sequence, Set
 from dataclasses import replace
+from itertools import groupby
 from typing import Final, cast
 
 import msgspec
@@ -42,17 +43,20 @@ from jobwire.job.messages import (
     RenewAnswer,
     Report,
     ReportAnswer,
+    Restarted,
     RetryLater,
     SettleAnswer,
     Settled,
+    Suspended,
     TaskDefinition,
     Token,
     WaitsForChildren,
 )
 from jobwire.job.states import State
 from jobwire.systems.queues import settle_args
+from jobwire.systems.queues.announcement import MOST_ANNOUNCED
 from jobwire.systems.queues.children import child_flow, read_children
-from jobwire.systems.queues.codec import JobHash, TakeAnswer, Took, number_of
+from jobwire.systems.queues.codec import BrokenQueue, JobHash, TakeAnswer, Took, number_of
 from jobwire.systems.queues.consumer import BullConsumer, SettledAttempt, settle_in, take_from
 from jobwire.systems.queues.contract import (
     RATE_LIMITED,
@@ -62,13 +66,22 @@ from jobwire.systems.queues.contract import (
     Refusal,
 )
 from jobwire.systems.queues.flows import add_flow
-from jobwire.systems.queues.lease_renewal import BullLeaseRenewer, read_renewed
+from jobwire.systems.queues.lease_renewal import (
+    BullLeaseRenewer,
+    read_renewed,
+    renewal_refused,
+)
 from jobwire.systems.queues.leased_jobs import end_of, failure_of, leased_job
 from jobwire.systems.queues.new_jobs import flow_tree
 from jobwire.systems.queues.options import BullJobOptions, Parent
 from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.queue_state import QueueState, share_out
-from jobwire.systems.queues.replies import raises_unavailable, settle_answer, unavailable
+from jobwire.systems.queues.replies import (
+    is_of_keys,
+    raises_unavailable,
+    settle_answer,
+    unavailable,
+)
 from jobwire.systems.queues.reports import wire_report
 from jobwire.systems.queues.settle_args import End, FailedAttempt
 from jobwire.systems.queues.worker_connections import WorkerConnections
@@ -142,8 +155,15 @@ class BullEngine:
         self._slots = slots
         await self._shared.register()
         self._is_registered = True
-        for queue in self._served.values():
-            await queue.open()
+        announced = MOST_ANNOUNCED if self._settings.announce else 0
+        for number, queue in enumerate(self._served.values()):
+            await queue.open(announce=number < announced)
+        if 0 < announced < len(self._served):
+            _log.warning(
+                "worker announced for some of its queues announced=%(announced)s "
+                "others=%(others)s; getWorkers of those does not list it",
+                {"announced": announced, "others": len(self._served) - announced},
+            )
 
     def set_slots(self, slots: int) -> None:
         self._slots = slots
@@ -233,6 +253,10 @@ class BullEngine:
     ) -> list[LeasedJob]:
         try:
             found = await answers
+        except ServerError as error:
+            if not await self._set_refused_aside(queues):
+                raise unavailable(error) from error
+            return []
         except ValkeyError as error:
             raise unavailable(error) from error
         finally:
@@ -248,6 +272,26 @@ class BullEngine:
             if self._watches:
                 queue.watch()
         return jobs
+
+    async def _set_refused_aside(self, queues: Sequence[QueueState]) -> bool:
+        """After a script was refused as a whole: whether the reason is in some of its queues, as by
+        access rules of the server. The others need not wait for them."""
+        call = self._shared.connection.call
+        answers = await asyncio.gather(
+            *(call("EXISTS", queue.keys.meta) for queue in queues), return_exceptions=True
+        )
+        refused = [
+            (queue, answer)
+            for queue, answer in zip(queues, answers, strict=True)
+            if isinstance(answer, ServerError)
+        ]
+        if not 0 < len(refused) < len(self._served):
+            return False
+        for queue, answer in refused:
+            queue.answered([BrokenQueue(str(answer))], queue.settles)
+            if self._watches:
+                queue.watch()
+        return True
 
     async def recover_orphans(self, known: Set[Token], idle_s: float = 0.0) -> list[LeasedJob]:
         """Active jobs whose lock is one of this worker's and that the worker does not know (B-15).
@@ -360,15 +404,24 @@ class BullEngine:
         return self._child_added(leased, sent)
 
     async def _child_added(self, leased: LeasedJob, sent: Awaitable[object]) -> ReportAnswer:
-        answer = await sent
+        try:
+            answer = await sent
+        except ServerError as error:
+            if not is_of_keys(error):
+                raise
+            self._refuse_child(leased, f"a child was refused: {error}")
+            return ReportAnswer.WRITTEN
         if answer is Refusal.HAS_PARENT:
             reason = "a child was refused: its id is that of a job with another parent"
-            _log.warning(
-                "child refused job_id=%(job_id)s reason=%(reason)s; the job fails",
-                {"job_id": leased.job.id, "reason": reason},
-            )
-            self._refused_children[leased.job.id] = reason
+            self._refuse_child(leased, reason)
         return ReportAnswer.LOST if answer is Refusal.NO_PARENT else ReportAnswer.WRITTEN
+
+    def _refuse_child(self, leased: LeasedJob, reason: str) -> None:
+        _log.warning(
+            "child refused job_id=%(job_id)s reason=%(reason)s; the job fails",
+            {"job_id": leased.job.id, "reason": reason},
+        )
+        self._refused_children[leased.job.id] = reason
 
     # Settling
 
@@ -406,9 +459,26 @@ class BullEngine:
         calls: list[tuple[Sequence[int], Awaitable[Sequence[Ended]]]] = []
         for part in settle_args.parts([end for _, _, end in ended], _BATCH):
             own = ended[part]
-            answers = settle_in([(self._served[name].consumer, end) for name, _, end in own])
-            calls.append(([place for _, place, _ in own], answers))
+            ends = [(self._served[name].consumer, end) for name, _, end in own]
+            calls.append(([place for _, place, _ in own], self._ended(ends, settle_in(ends))))
         return calls
+
+    async def _ended(
+        self, ends: Sequence[tuple[BullConsumer, End]], sent: Awaitable[Sequence[Ended]]
+    ) -> Sequence[Ended]:
+        """The answers. Where the server refuses the script because of one queue, the jobs of each
+        queue end in a script of their own."""
+        try:
+            return await sent
+        except ServerError as error:
+            if not is_of_keys(error):
+                raise
+            refused = error
+        queues = [[*own] for _, own in groupby(ends, key=lambda each: each[0].keys.queue)]
+        if len(queues) == 1:
+            return [refused] * len(ends)
+        parts = [self._ended(own, settle_in(own)) for own in queues]
+        return [each for part in await asyncio.gather(*parts) for each in part]
 
     async def _settled(
         self,
@@ -422,14 +492,16 @@ class BullEngine:
         # All replies are awaited, whatever fails: a reply that is not read is a job forgotten.
         for place, answer in others:
             try:
-                answers[place] = await answer
+                answers[place] = await _unless_refused(batch[place][0], answer)
             except ValkeyError as error:
                 failure = unavailable(error)
         for places, reply in calls:
             try:
                 for place, ended in zip(places, await reply, strict=True):
                     if not isinstance(ended, SettledAttempt):
-                        answers[place] = await self._not_settled(batch[place][0], ended)
+                        leased = batch[place][0]
+                        not_settled = self._not_settled(leased, ended)
+                        answers[place] = await _unless_refused(leased, not_settled)
             except ValkeyError as error:
                 failure = unavailable(error)
         try:
@@ -444,11 +516,7 @@ class BullEngine:
         """A job whose children have not all succeeded cannot be completed: it fails."""
         job = cast(JobHash, leased.wire)
         if isinstance(answer, ServerError):
-            _log.error(
-                "the server refuses to end a job job_id=%(job_id)s error=%(error)s",
-                {"job_id": job.id, "error": answer},
-            )
-            return SettleAnswer.REFUSED
+            return _refused(leased, answer)
         if answer is Refusal.PENDING_CHILDREN:
             failure = FailedAttempt("the job returned while children of it were pending")
         elif answer is Refusal.FAILED_CHILDREN:
@@ -484,6 +552,9 @@ class BullEngine:
                 return self._waits(leased, consumer.wait_for_children(job.id, token))
             case Done() | Failed() | Canceled():
                 raise TypeError(f"{outcome!r} ends its job")
+            case Suspended() | Restarted():
+                # No handler can declare these on this wire: the worker refuses to start.
+                raise TypeError(f"the wire has no {type(outcome).__name__}")
 
     def _limited(self, leased: LeasedJob, for_s: float) -> Sent:
         """The limiter's key holds for all workers that have a limit; those without one ignore it,
@@ -521,11 +592,14 @@ class BullEngine:
         answers: dict[str, RenewAnswer] = {}
         with raises_unavailable():
             sent = [
-                (own, self._served[name].consumer.send_renewal([(e.job.id, e.token) for e in own]))
+                (name, self._served[name].consumer.send_renewal([(e.job.id, e.token) for e in own]))
                 for name, own in jobs.items()
             ]
-            for own, reply in sent:
-                answers |= read_renewed(own, await reply)
+            for name, reply in sent:
+                try:
+                    answers |= read_renewed(jobs[name], await reply)
+                except ServerError as error:
+                    answers |= renewal_refused(name, jobs[name], error)
         return [answers[leased.token] for leased in batch]
 
     def lease_renewer(self) -> BullLeaseRenewer:
@@ -548,8 +622,27 @@ async def _ended(
     answer: Awaitable[SettledAttempt | Refusal], before: Awaitable[object] | None = None
 ) -> SettleAnswer:
     if before is not None:
-        await before
+        _, answered = await asyncio.gather(before, answer)
+        return settle_answer(answered)
     return settle_answer(await answer)
+
+
+async def _unless_refused(leased: LeasedJob, answer: Sent) -> SettleAnswer:
+    """The answer; the job is kept where the server refuses the keys of its queue."""
+    try:
+        return await answer
+    except ServerError as error:
+        if not is_of_keys(error):
+            raise
+        return _refused(leased, error)
+
+
+def _refused(leased: LeasedJob, error: ServerError) -> SettleAnswer:
+    _log.error(
+        "the server refuses to end a job queue=%(queue)s job_id=%(job_id)s error=%(error)s",
+        {"queue": leased.job.source, "job_id": leased.job.id, "error": error},
+    )
+    return SettleAnswer.REFUSED
 
 
 async def _nothing() -> list[LeasedJob]:
@@ -571,7 +664,11 @@ async def _collected(sent: Sequence[Awaitable[ReportAnswer]]) -> list[ReportAnsw
         try:
             answers.append(await answer)
         except ValkeyError as error:
-            failure = error
+            if is_of_keys(error):
+                _log.error("report dropped error=%(error)s", {"error": error})
+                answers.append(ReportAnswer.DROPPED)
+            else:
+                failure = error
     if failure is not None:
         raise unavailable(failure) from failure
     return answers

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.submissions import SubmissionLimits
+from jobwire.gateway.watch_table import table_check
 from jobwire.maintenance import Maintenance
 from jobwire.settings import Settings
 from jobwire.systems.backends import START_TIMEOUT_S
@@ -47,7 +48,10 @@ async def queues_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
             yield Feature(
                 name="queues",
                 routes=queue_routes(access, limits, follower, context.streams),
-                checks=[submissions.health("queues memory" if queues.url else "memory")],
+                checks=[
+                    submissions.health("queues memory" if queues.url else "memory"),
+                    table_check("watched queues", lambda: follower.table_use),
+                ],
                 scrape=BullMetrics(connection, queues.prefix, known_queues).read,
                 view=QueuesView(access),
             )

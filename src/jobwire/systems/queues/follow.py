@@ -47,6 +47,11 @@ class QueueFollower:
         """How many readers follow a queue or a job."""
         return self._streams.watchers
 
+    @property
+    def table_use(self) -> float:
+        """How much of the server's table of tracked keys is in use (G-16)."""
+        return self._streams.table_use
+
     def running(
         self, config: Config | str, name: str = "jobwire", *, connect_timeout_s: float = 0.0
     ) -> AbstractAsyncContextManager[None]:

@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable
 from typing import Final, cast
 
 from jobwire.systems.queues.clock import NowMs
+from jobwire.systems.queues.codec import number_of
 from jobwire.systems.queues.contract import Keys
 from jobwire.systems.queues.scripts import script
-from jobwire.valkey import Connection, Reply, ValkeyError
+from jobwire.valkey import Connection, Reply, ServerError, ValkeyError
+from jobwire.valkey.errors import Moved
 
 _log = logging.getLogger("jobwire.bullmq")
 
@@ -26,6 +28,8 @@ _LOOK_S: Final = 1.0
 _SHORTEST_BLOCK_S: Final = 0.005
 _PAUSE_S: Final = 0.25
 """After an error of the server."""
+_REFUSED_MS: Final = 1_000
+"""Between two tries to watch a queue that the server refuses to read."""
 
 
 class IdleQueue:
@@ -127,10 +131,33 @@ class IdleQueues:
                 if self._watched:
                     await self._wait(looked_s + _LOOK_S - now_s)
             except ValkeyError as error:
-                for queue in tuple(self._watched.values()):
-                    queue.is_unseen = True
-                    queue.on_error(error)
-                await asyncio.sleep(_PAUSE_S)
+                await self._failed(error)
+
+    async def _failed(self, error: ValkeyError) -> None:
+        """A call for all queues failed. Where the server refuses to read some of them, because of
+        the type of a key or by its access rules, the others need not wait for them."""
+        queues = [queue for queue in self._watched.values() if not queue.is_held]
+        if isinstance(error, ServerError) and len(queues) > 1:
+            asked = [self._connection.call("ZCARD", queue.keys.marker) for queue in queues]
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            refused = [
+                queue
+                for queue, answer in zip(queues, answers, strict=True)
+                if isinstance(answer, ServerError)
+            ]
+            for queue in refused:
+                _log.error(
+                    "a queue cannot be watched queue=%(queue)s error=%(error)s; will retry",
+                    {"queue": queue.keys.queue, "error": error},
+                )
+                queue.is_held, queue.is_unseen = True, False
+                queue.due_ms = self._now_ms() + _REFUSED_MS
+            if refused:
+                return
+        for queue in tuple(self._watched.values()):
+            queue.is_unseen = True
+            queue.on_error(error)
+        await asyncio.sleep(_PAUSE_S)
 
     def _report_due(self) -> None:
         now_ms = self._now_ms()
@@ -168,6 +195,8 @@ class IdleQueues:
             self._until_ms = self._now_ms() + timeout_s * 1000
             try:
                 reply = await own.call("BZPOPMIN", *markers, timeout_s, block_s=timeout_s)
+            except Moved:
+                return  # the next one is at the node that has the slot now
             finally:
                 self._client_id, self._blocked = 0, frozenset()
         if reply is not None:
@@ -180,6 +209,5 @@ class IdleQueues:
             await self._connection.call("ZADD", marker, score, member)
         elif float(score) <= self._now_ms():
             self._report(queue)
-        else:
-            due_ms = int(float(score))
+        elif (due_ms := number_of(score)) is not None:
             queue.due_ms = due_ms if queue.due_ms is None else min(queue.due_ms, due_ms)

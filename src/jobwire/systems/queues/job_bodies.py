@@ -7,9 +7,9 @@ from jobwire.api.problems import ProblemKind
 from jobwire.api.queue_jobs import AddedToQueue, QueueJobInfo
 from jobwire.api.queues import QUEUE_ACTIVE
 from jobwire.api.schedulers import SCHEDULER_BUSY, RepeatOptions, SchedulerInfo, SchedulerRepeat
+from jobwire.systems.queues.add_batcher import Added, Deduplicated, Duplicate
 from jobwire.systems.queues.codec import JobHash, json_or_text, readable
 from jobwire.systems.queues.contract import BullState, Refusal
-from jobwire.systems.queues.queue import Added, Deduplicated, Duplicate
 from jobwire.systems.queues.schedulers import Repeat, Scheduler, upcoming_ms
 
 _RUNS: Final = 3

@@ -4,6 +4,7 @@
 blocking socket of its own, so a handler that blocks the event loop keeps its lock.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
@@ -11,12 +12,13 @@ from jobwire.job.messages import LeasedJob, Outcome, RenewAnswer
 from jobwire.systems.queues.clock import NowMs, system_now_ms
 from jobwire.systems.queues.contract import CANCELED, Keys
 from jobwire.systems.queues.leased_jobs import settle_call
-from jobwire.systems.queues.replies import raises_unavailable
+from jobwire.systems.queues.replies import is_of_keys, raises_unavailable, unavailable
 from jobwire.systems.queues.scripts import script
 from jobwire.systems.queues.settings import BullSettings
-from jobwire.valkey import Arg, Config, Reply
+from jobwire.valkey import Arg, Config, Reply, ValkeyError
 from jobwire.valkey.blocking_socket import BlockingSocket
 
+_log = logging.getLogger("jobwire.bullmq")
 _BATCH: Final = 500
 
 
@@ -50,8 +52,10 @@ class BullLeaseRenewer:
         args: list[Arg] = [self._now_ms(), int(settings.extras), settings.lock_ms, CANCELED]
         for leased in jobs:
             args += (leased.job.id, leased.token)
-        with raises_unavailable():
+        try:
             reply = self._socket.run(script("renew"), keys, args)
+        except ValkeyError as error:
+            return renewal_refused(queue, jobs, error)
         return read_renewed(jobs, reply)
 
     def heartbeat(self) -> None:
@@ -84,3 +88,16 @@ def read_renewed(jobs: Iterable[LeasedJob], reply: Reply) -> dict[str, RenewAnsw
         )
         for leased in jobs
     }
+
+
+def renewal_refused(
+    queue: str, jobs: Iterable[LeasedJob], error: ValkeyError
+) -> dict[str, RenewAnswer]:
+    """The answers where the server refuses the keys of one queue; raises the error otherwise."""
+    if not is_of_keys(error):
+        raise unavailable(error) from error
+    _log.error(
+        "locks were not renewed queue=%(queue)s error=%(error)s; will retry",
+        {"queue": queue, "error": error},
+    )
+    return {leased.token: RenewAnswer.REFUSED for leased in jobs}

@@ -53,14 +53,14 @@ class FoundQueues:
     whole: bool
 
 
-def _opened(url: str) -> AbstractAsyncContextManager[Connection]:
-    config = Config.from_url(url, max_reply_bytes=_MAX_REPLY_BYTES)
+def _opened(url: str, prefix: str) -> AbstractAsyncContextManager[Connection]:
+    config = Config.from_url(url, max_reply_bytes=_MAX_REPLY_BYTES).for_keys(prefix)
     return Connection.open(config, name="jobwire-look")
 
 
 async def look_at_server(url: str, prefix: str) -> FoundQueues:
     """The queues of a server; ConfigError or ValkeyError if it cannot be read."""
-    async with _opened(url) as connection:
+    async with _opened(url, prefix) as connection:
         known_queues = KnownQueues(connection, prefix)
         more, steps = True, 0
         while more and steps < _MAX_STEPS:
@@ -75,7 +75,7 @@ async def look_at_jobs(
     url: str, prefix: str, queue: str, state: str, count: int
 ) -> list[FoundQueueJob]:
     """The first jobs of a state, or of each state without one; RefusedError for a bad name."""
-    async with _opened(url) as connection:
+    async with _opened(url, prefix) as connection:
         opened = QueueProducer(connection, queue, BullSettings(prefix=prefix))
         states = [BullState(state)] if state else list(COLLECTIONS)
         pages = [

@@ -6,12 +6,12 @@ checks what the wire does not take (B-19) and never whether a handler exists.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from copy import copy
 from typing import Final, NamedTuple, cast
 
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import CancelOutcome
 from jobwire.systems.queues import contract
+from jobwire.systems.queues.add_batcher import AddAnswer, add_batcher
 from jobwire.systems.queues.checks import (
     BULK_TOO_LARGE,
     SCHEDULED,
@@ -25,12 +25,11 @@ from jobwire.systems.queues.checks import (
 )
 from jobwire.systems.queues.clock import NowMs, system_now_ms
 from jobwire.systems.queues.codec import JobHash, read_counts, read_fields, read_job
-from jobwire.systems.queues.contract import COLLECTIONS, BullState, Keys, Refusal
+from jobwire.systems.queues.contract import COLLECTIONS, BullState, Keys
 from jobwire.systems.queues.options import BullJobOptions, write_options, write_parent
 from jobwire.systems.queues.scripts import script
 from jobwire.systems.queues.settings import BullSettings
-from jobwire.valkey import Arg, Connection, Reply, ServerError
-from jobwire.valkey.script_batcher import ScriptBatcher
+from jobwire.valkey import Arg, Connection, Reply
 
 _CANCEL_OUTCOMES: Final = {
     "canceled": CancelOutcome.CANCELED,
@@ -40,8 +39,6 @@ _CANCEL_OUTCOMES: Final = {
     "gone": CancelOutcome.GONE,
 }
 
-_ADD: Final = script("add")
-_WIDTH: Final = 2
 _PLAIN: Final = BullJobOptions()
 
 DataCheck = Callable[[str, str], None]
@@ -54,27 +51,6 @@ class NewBullJob(NamedTuple):
     name: str
     data_json: str = "{}"
     options: BullJobOptions = BullJobOptions()
-
-
-class Added(NamedTuple):
-    """The job was made."""
-
-    job_id: str
-
-
-class Duplicate(NamedTuple):
-    """A job of this custom id exists; nothing was made."""
-
-    job_id: str
-
-
-class Deduplicated(NamedTuple):
-    """Another job owns the deduplication id; nothing was made."""
-
-    job_id: str
-
-
-AddAnswer = Added | Duplicate | Deduplicated | Refusal
 
 
 class Logs(NamedTuple):
@@ -100,9 +76,7 @@ class QueueProducer:
         self.now_ms = now_ms
         self._declared = (self.keys.meta,)
         self._extras = int(self.settings.extras)
-        self._batcher: ScriptBatcher[AddAnswer] = ScriptBatcher(
-            connection, _ADD, self._declared, self._head, _WIDTH, _set_answer, _failure
-        )
+        self._batcher = add_batcher(connection, self._extras)
         self._last_options: BullJobOptions | None = None
         """The options of the last job: many jobs have the same ones."""
         self._last_json = ""
@@ -155,7 +129,8 @@ class QueueProducer:
             return CancelOutcome.GONE
         channel = contract.control_channel(self.settings.prefix)
         args = (job_id, contract.CANCELED, channel, contract.TOKEN_PREFIX)
-        answer = cast(str, await self.run("cancel", *args))
+        publish = self.connection.publish_command
+        answer = cast(str, await self.run("cancel", *args, publish))
         if answer == SCHEDULED:
             raise refuse(
                 f"job {job_id} belongs to a scheduler: remove the scheduler instead", SCHEDULED
@@ -263,7 +238,8 @@ class QueueProducer:
             self._last_options = options
         self._check_content(job)
         timestamp_ms = self.now_ms() if options.timestamp_ms is None else options.timestamp_ms
-        args: list[Arg] = [options.job_id, job.name, job.data_json, self._last_json, timestamp_ms]
+        args: list[Arg] = [self.keys.meta, options.job_id, job.name, job.data_json]
+        args += (self._last_json, timestamp_ms)
         parent, rule = options.parent, options.deduplication
         is_plain = not (options.delay_ms or options.priority or options.lifo or waits_for_children)
         if is_plain and parent is None and rule is None:
@@ -312,24 +288,3 @@ def check_bulk_bytes(texts: Iterable[str]) -> None:
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-
-
-def _set_answer(waiter: "asyncio.Future[AddAnswer]", answer: Sequence[Reply]) -> None:
-    match answer:
-        case ["added", str(job_id)]:
-            waiter.set_result(Added(job_id))
-        case ["duplicate", str(job_id)]:
-            waiter.set_result(Duplicate(job_id))
-        case ["deduplicated", str(job_id)]:
-            waiter.set_result(Deduplicated(job_id))
-        case [ServerError() as error, *_]:
-            waiter.set_exception(error)
-        case [str(word), *_]:
-            waiter.set_result(Refusal(word))
-        case _:
-            waiter.set_exception(TypeError(f"the script answered {answer!r}"))
-
-
-def _failure(error: BaseException) -> BaseException:
-    """One exception for each caller of a batch."""
-    return copy(error)

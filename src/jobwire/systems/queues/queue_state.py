@@ -32,6 +32,11 @@ _BROKEN_MS: Final = 1_000
 """Between two tries to read a queue that the server refuses to read."""
 
 
+_MOST_PARTS: Final = 25
+"""Where more queues have jobs, so many of them get some at a time, in turn: to start and end four
+jobs of one queue costs the server a third less than one job each of four."""
+
+
 class OnChange(Protocol):
     def __call__(self, error: ValkeyError | None = None, /) -> None: ...
 
@@ -60,7 +65,7 @@ class QueueState:
         self._consumer: BullConsumer | None = None
         self._announcement: Announcement | None = None
 
-    async def open(self) -> None:
+    async def open(self, *, announce: bool) -> None:
         """After the connection was opened."""
         shared = self._shared
         self._consumer = BullConsumer(
@@ -71,7 +76,7 @@ class QueueState:
             worker_id=shared.worker_id,
             now_ms=shared.now_ms,
         )
-        if shared.settings.announce:
+        if announce:
             place = (self.name, shared.settings.prefix, shared.worker_name)
             self._announcement = Announcement(shared.config, *place)
             await self._announcement.open()
@@ -115,7 +120,7 @@ class QueueState:
         return now_ms >= min(self._not_before_ms, self._promote_ms)
 
     def hold(self, wait_ms: int) -> None:
-        """Start none of its jobs for so long; due ones are promoted at once."""
+        """Start none of its jobs for that long; due ones are promoted at once."""
         now_ms = self._shared.now_ms()
         self._not_before_ms, self._promote_ms = now_ms + wait_ms, now_ms
 
@@ -182,7 +187,7 @@ def share_out(
     slots runs jobs of one queue while others have some. What is left goes to any of them."""
     asked = [each for each in queues if each.is_ready and each.may_be_asked(now_ms)]
     asked = asked or [each for each in queues if each.may_be_asked(now_ms)]
-    part = max(1, slots // max(1, len(asked)))
+    part = max(1, slots // min(_MOST_PARTS, max(1, len(asked))))
     rooms = [(each, max(0, part - len(each.held))) for each in asked]
     # Those that have their part already come last: they get what is left.
     return sorted(rooms, key=lambda room: room[1] == 0)[: max(1, limit)]

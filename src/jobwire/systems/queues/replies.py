@@ -17,6 +17,14 @@ _ANSWERS: Final = {
 }
 
 
+_OF_KEYS: Final = frozenset({"NOPERM", "WRONGTYPE"})
+
+
+def is_of_keys(error: ValkeyError) -> bool:
+    """The server answers, and refuses the keys of a queue: other queues need not wait."""
+    return isinstance(error, ServerError) and error.code in _OF_KEYS
+
+
 def unavailable(error: ValkeyError) -> BackendUnavailable:
     """The server did not answer, or refuses to write: the call may be repeated later."""
     if isinstance(error, ServerError):

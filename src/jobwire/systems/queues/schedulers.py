@@ -13,11 +13,12 @@ from cronsim import CronSimError
 from jobwire.cron import BadCron
 from jobwire.job.messages import Json
 from jobwire.systems.queues import contract
+from jobwire.systems.queues.add_batcher import Added
 from jobwire.systems.queues.checks import check_int, refuse
 from jobwire.systems.queues.codec import json_text, number_of, read_json
 from jobwire.systems.queues.contract import BullField, Opt, Refusal
 from jobwire.systems.queues.options import template_members
-from jobwire.systems.queues.queue import Added, NewBullJob, QueueProducer
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.scheduler_iterations import cron_ms
 
 _MAX_MS: Final = 10 * 365 * 86_400_000

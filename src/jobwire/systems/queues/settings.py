@@ -72,7 +72,8 @@ class QueuesSettings:
     max_stalled: int = contract.MAX_STALLED
     """How often a job may stall before it fails."""
     announce: bool = True
-    """Whether `getWorkers` of Node and Python finds the worker: two sockets per queue."""
+    """Whether `getWorkers` of Node and Python finds the worker: two sockets per queue, for its
+    first 100 queues."""
     extras: bool = True
     """Whether the published contract's additional fields and events are written."""
     worker_name: str = ""

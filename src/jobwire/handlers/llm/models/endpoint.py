@@ -84,7 +84,8 @@ class EndpointChat:
     def _remember(self, model: str, changes: list[requests.Change]) -> None:
         """Keep what this model does not accept, so that the next request is right at once. Not the
         form of the answer: one schema may be refused, and the next one accepted."""
-        changes = [each for each in changes if each != "response_format"]
+        about_form = ("response_format", requests.JSON_OBJECT)
+        changes = [each for each in changes if each not in about_form]
         if changes and (model in self._changes or len(self._changes) < _MAX_MODELS):
             self._changes[model] = changes
 

@@ -1,9 +1,8 @@
 """The request body for an OpenAI-compatible server, and what a server does not accept of it. Pure.
 
 Called by `endpoint.py`. Servers differ: newer OpenAI models take `max_completion_tokens` only, some
-refuse a temperature, older servers know no
-`response_format`. A refused request is changed by what
-the refusal names, and the change is remembered per model.
+refuse a temperature, older servers know no `response_format`, or another form of it. A refused
+request is changed by what the refusal names, and the change is remembered per model.
 """
 
 from collections.abc import Mapping
@@ -18,8 +17,11 @@ EXTENSIONS: Final = ("response_format", "stream_options")
 """Members that not every server accepts; the request means the same without them, because answers
 are validated."""
 
+JSON_OBJECT: Final = "json_object"
+
 Change = str
-"""`max_completion_tokens`: the limit under its newer name; any other: this member is left out."""
+"""`max_completion_tokens`: the limit under its newer name; `json_object`: the schema inside this
+form, as llama-cpp-python has it; any other: this member is left out."""
 
 
 def chat_body(request: ChatRequest, model: str, *, is_local: bool) -> dict[str, Json]:
@@ -70,6 +72,8 @@ def changes_for(body: Mapping[str, Json], complaint: str) -> list[Change]:
     """What to change in a refused request, by the text of the refusal; empty if nothing is left."""
     if "max_tokens" in body and any(each in complaint for each in _NAMES_LIMIT):
         return ["max_completion_tokens"]
+    if JSON_OBJECT in complaint and _schema(body) is not None:
+        return [JSON_OBJECT]
     needed = [each for each in EXTENSIONS if each in body and not _can_do_without(body, each)]
     if any(each in complaint for each in needed):
         return []
@@ -84,7 +88,15 @@ def changes_for(body: Mapping[str, Json], complaint: str) -> list[Change]:
 def _can_do_without(body: Mapping[str, Json], member: str) -> bool:
     """Whether the answer is checked for what the member asks. JSON of no schema is not."""
     form = body[member]
-    return not (isinstance(form, dict) and form.get("type") == "json_object")
+    is_json = isinstance(form, dict) and form.get("type") == JSON_OBJECT and "schema" not in form
+    return not is_json
+
+
+def _schema(body: Mapping[str, Json]) -> Json:
+    """The schema of the answer, in the form of OpenAI."""
+    form = body.get("response_format")
+    named = form.get("json_schema") if isinstance(form, dict) else None
+    return named.get("schema") if isinstance(named, dict) else None
 
 
 def changed(body: Mapping[str, Json], changes: list[Change]) -> dict[str, Json]:
@@ -94,6 +106,9 @@ def changed(body: Mapping[str, Json], changes: list[Change]) -> dict[str, Json]:
         if change == "max_completion_tokens":
             if "max_tokens" in result:
                 result[change] = result.pop("max_tokens")
+        elif change == JSON_OBJECT:
+            if (schema := _schema(result)) is not None:
+                result["response_format"] = {"type": JSON_OBJECT, "schema": schema}
         else:
             result.pop(change, None)
     return result

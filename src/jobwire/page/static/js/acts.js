@@ -6,15 +6,30 @@ import { plural } from "./format.js";
 const AT_ONCE = 4;
 const path = (id, act) => `/v1/jobs/${encodeURIComponent(id)}/${act}`;
 
+export const sendSignal = (id, name, value) =>
+  post(path(id, `signals/${encodeURIComponent(name)}`), JSON.stringify(value));
 export const cancelJob = (id) => post(path(id, "cancel"));
 
-// The new job. With `once`, the same failed job is run again once, however often this is pressed.
-export const runAgain = (id, { once = false } = {}) =>
-  post(
-    path(id, "retry"),
-    undefined,
-    once ? { "idempotency-key": `page-again-${id}`.slice(0, 255) } : {},
-  );
+// The new job.
+export const runAgain = (id) => post(path(id, "retry"));
+
+// Run the failed jobs of a kind again, each once however often this is pressed; or only count them. Returns what each()
+// does, and how many had been run again before.
+export async function retryMany({ task, code, message }, { dryRun = false } = {}) {
+  let cursor = null;
+  let [matched, done, already, refusal] = [0, 0, 0, null];
+  do {
+    const which = { task, code, message: message || null, dry_run: dryRun, cursor };
+    const answer = await post("/v1/jobs/retry", JSON.stringify(which));
+    matched += answer.matched;
+    done += answer.changed;
+    already += answer.already;
+    cursor = answer.cursor;
+    if (answer.problem) refusal ??= { message: answer.problem.detail ?? answer.problem.title };
+  } while (cursor && !refusal);
+  if (!dryRun) announce(`${plural(done, "job")} submitted again.`);
+  return { matched, done, already, refusal };
+}
 
 // Each of `ids`; returns how many were done, and the first refusal.
 export async function each(ids, act, word) {

@@ -4,7 +4,12 @@ import { duration, now, shortWorker } from "./format.js";
 
 const ENDS = ["done", "error", "canceled"];
 const SHAPE = { done: "done", error: "failed", canceled: "canceled" };
-const REPORTS = (type) => !["queued", "running", "retrying", "gap", ...ENDS].includes(type);
+const REPORTS = (type) =>
+  !["queued", "running", "retrying", "suspended", "gap", ...ENDS].includes(type);
+
+// What a suspended job waits for.
+export const waitText = (wait) =>
+  !wait || wait.for === "sleep" ? "its time" : `${wait.for} ${wait.name}`;
 
 // {submitted, leased, report, settled, attempts: [{number, from, to, shape, code, next, steps}]}
 export function lifeOf(job, events) {
@@ -35,7 +40,9 @@ export function lifeOf(job, events) {
         steps: [],
       };
       life.attempts.push(open);
-    } else if (event.type === "retrying") finish(event.ts, "failed", event.data?.error?.code);
+    } else if (event.type === "suspended")
+      finish(event.ts, "scheduled", `waits for ${waitText(event.data)}`);
+    else if (event.type === "retrying") finish(event.ts, "failed", event.data?.error?.code);
     else if (event.type === "queued") finish(event.ts, "canceled", event.data?.code ?? "released");
     else if (ENDS.includes(event.type)) {
       life.settled = event.ts;
@@ -148,14 +155,20 @@ export function attemptsView(job, life) {
         <svg role="img" aria-label="Attempt ${each.number}: ${each.shape} after ${duration(to - each.from)}">
           ${svg`<rect class=${each.shape} x=${x(each.from)} y="9" width=${wide(each.from, to)} height="10" rx="3"></rect>
           ${(each.steps ?? []).map((step) => svg`<rect class="step" x=${x(step.to - step.ms)} y="11.5" width=${wide(step.to - step.ms, step.to)} height="5"><title>${step.name}: ${duration(step.ms)}</title></rect>`)}
-          ${next && each.to ? svg`<line x1=${x(each.to)} x2=${x(next)} y1="14" y2="14"></line>` : nothing}
+          ${next && each.to ? svg`<line class=${each.shape === "scheduled" ? "wait" : ""} x1=${x(each.to)} x2=${x(next)} y1="14" y2="14"></line>` : nothing}
           ${each.shape === "running" ? svg`<line class="cursor" x1=${x(to)} x2=${x(to)} y1="3" y2="25"></line>` : nothing}`}
         </svg><span>${state(each.shape, duration(to - each.from))}<span class="muted cut">${each.code}${each === attempts.at(-1) && job.worker ? ` on ${shortWorker(job.worker)}` : ""}</span></span></div>`;
     })}
     <div class="attempt axis"><span></span><span class="row between">${Array.from({ length: MARKS + 1 }, (_, i) => html`<span>${duration(((end - begin) * i) / MARKS)}</span>`)}</span><span></span></div></div>`;
 }
 
-const EVENT_SHAPES = { queued: "waiting", running: "running", retrying: "scheduled", ...SHAPE };
+const EVENT_SHAPES = {
+  queued: "waiting",
+  running: "running",
+  retrying: "scheduled",
+  suspended: "scheduled",
+  ...SHAPE,
+};
 // A type of an event with its shape and colour.
 export const eventName = (type) => {
   const shape = EVENT_SHAPES[type];

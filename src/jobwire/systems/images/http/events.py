@@ -58,6 +58,6 @@ def event_route(images: ImageRoutes, follower: StatusFollower, streams: SseConne
             stream.push(_OPENED)
             return follower.watch(image_id, EventWriter(stream, _frame))
 
-        await streams.serve(request, attach)
+        await streams.serve(request, attach, table_use=follower.table_use)
 
     return serve(api.EVENTS, follow)

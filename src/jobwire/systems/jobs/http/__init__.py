@@ -1,4 +1,4 @@
-"""The SseConnections wire over HTTP: the feature that the gateway mounts (J-10 … J-19, O-11).
+"""The Streams wire over HTTP: the feature that the gateway mounts (J-10 … J-19, O-11).
 
 The operations, their types and their problems are in `api/jobs.py`, `api/fleet.py` and
 `api/openai.py`.
@@ -23,18 +23,25 @@ The assembly calls `feature` and passes the result to the gateway. The wire itse
 the gateway.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from jobwire.gateway.feature import Feature
+from jobwire.gateway.health import Check, HealthStatus
 from jobwire.gateway.limits import RequestRate
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.sse_connections import SseConnections
-from jobwire.gateway.submissions import SubmissionLimits
+from jobwire.gateway.submissions import StoreMemory, SubmissionLimits
+from jobwire.gateway.watch_table import table_check
 from jobwire.job.messages import TaskDefinition
+from jobwire.systems.jobs.any_shards import AnyAdmin, AnyFollower, AnyQueue, AnyReader
+from jobwire.systems.jobs.durability import Durability, DurabilityOfAll
 from jobwire.systems.jobs.follow import Follower
 from jobwire.systems.jobs.http import fleet, wire
+from jobwire.systems.jobs.http.bulk import BulkRoutes
 from jobwire.systems.jobs.http.crons import CronRoutes
 from jobwire.systems.jobs.http.event_routes import EventRoutes
 from jobwire.systems.jobs.http.job_management import JobManagement
@@ -47,9 +54,25 @@ from jobwire.systems.jobs.metrics import StreamsMetrics
 from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.systems.jobs.queue_admin import JobQueueAdmin
 from jobwire.systems.jobs.registry import WorkerRegistry
+from jobwire.systems.jobs.server_reader import ServerReader
 from jobwire.systems.jobs.settings import StreamsSettings
-from jobwire.valkey import Connection
+from jobwire.systems.jobs.shard_table import ShardTable
+from jobwire.systems.jobs.sharded_follow import ShardedFollower
+from jobwire.systems.jobs.sharded_queue import ShardedQueue
+from jobwire.systems.jobs.sharded_reader import ShardedAdmin, ShardedReader, ShardedRegistry
+from jobwire.systems.jobs.shards import Shard, Shards
+from jobwire.valkey import Connection, ValkeyError
 from jobwire.valkey.server_memory import ServerMemory
+
+
+@dataclass(frozen=True, slots=True)
+class ShardParts:
+    """A shard as the gateway has opened it."""
+
+    number: int
+    connection: Connection
+    on_delayed: Callable[[], None] = lambda: None
+    """Called when a job with a delay is submitted."""
 
 
 def feature(
@@ -69,41 +92,141 @@ def feature(
     if gateway.several_tenants:
         settings = settings.bounded()
     memory = ServerMemory(connection)
+    queue = StreamsQueue(
+        connection, settings, tenant_max_bytes(settings, memory, gateway), on_delayed
+    )
+    registry = WorkerRegistry(connection, settings, tasks)
+    reader = ServerReader(connection, queue.keys, registry)
+    admin = JobQueueAdmin(connection, settings)
+    durability = Durability(connection, settings.durability)
+    return _feature(queue, registry, reader, admin, follower, memory, durability, streams, gateway)
 
-    def tenant_max_bytes() -> int:
+
+def tenant_max_bytes(
+    settings: StreamsSettings, memory: ServerMemory, gateway: GatewaySettings
+) -> Callable[[], int]:
+    """J-57: how many bytes the jobs of a tenant may have, as the server's memory is now."""
+
+    def most() -> int:
         share = memory.tenant_share if gateway.several_tenants else 0
         return settings.tenant_max_bytes or share
 
-    queue = StreamsQueue(connection, settings, tenant_max_bytes, on_delayed)
-    registry = WorkerRegistry(connection, settings, tasks)
+    return most
+
+
+class ShardsMemory:
+    """The memory of all servers: nothing new is accepted while one of them is nearly full."""
+
+    def __init__(self, servers: Sequence[ServerMemory]) -> None:
+        self._servers = servers
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to read one of them again."""
+        return any(server.is_due for server in self._servers)
+
+    @property
+    def is_full(self) -> bool:
+        return any(server.is_full for server in self._servers)
+
+    async def read(self) -> None:
+        """Read those that are due."""
+        await asyncio.gather(*(server.read() for server in self._servers if server.is_due))
+
+
+def sharded_feature(
+    shards: Sequence[ShardParts],
+    table: ShardTable,
+    settings: StreamsSettings,
+    streams: SseConnections,
+    tasks: Sequence[TaskDefinition] = (),
+    gateway: GatewaySettings = GatewaySettings(),  # noqa: B008 - frozen
+) -> tuple[Feature, ShardedFollower]:
+    """The same over shards (G-4), and the follower, to be run by the caller."""
+    if gateway.several_tenants:
+        settings = settings.bounded()
+    memories = {part.connection: ServerMemory(part.connection) for part in shards}
+    every: list[Shard] = []
+    for part in shards:
+        own = settings.of_shard(part.number)
+        most = tenant_max_bytes(own, memories[part.connection], gateway)
+        queue = StreamsQueue(part.connection, own, most, part.on_delayed)
+        every.append(Shard(part.number, part.connection, own, queue))
+    found = Shards(every)
+    registry = ShardedRegistry(found, tasks)
+    follower = ShardedFollower(found)
+    feature = _feature(
+        ShardedQueue(found, settings, table),
+        registry,
+        ShardedReader(found, registry),
+        ShardedAdmin(found),
+        follower,
+        ShardsMemory(list(memories.values())),
+        DurabilityOfAll(list(memories), settings.durability),
+        streams,
+        gateway,
+    )
+    return feature, follower
+
+
+def _feature(
+    queue: AnyQueue,
+    registry: WorkerRegistry,
+    reader: AnyReader,
+    admin: AnyAdmin,
+    follower: AnyFollower,
+    memory: StoreMemory,
+    durability: Durability,
+    streams: SseConnections,
+    gateway: GatewaySettings,
+) -> Feature:
+    settings = queue.settings
     rate = RequestRate(gateway.effective_submit_rate, time.monotonic)
     payloads = PayloadCheck(registry) if settings.check_payloads else None
     limits = SubmissionLimits(rate, memory)
-    jobs = JobRoutes(queue, follower, registry, limits, payloads)
-    admin = JobQueueAdmin(connection, settings)
+    jobs = JobRoutes(queue, follower, registry, limits, durability, payloads)
+    management = JobManagement(queue, jobs)
     queues = JobQueueRoutes(
-        connection,
-        queue.keys,
+        reader,
         registry,
         admin,
         several_tenants=gateway.several_tenants,
     )
-    crons = CronRoutes(connection, queue.keys, jobs, several_tenants=gateway.several_tenants)
+    crons = CronRoutes(
+        reader.connection, reader.keys, jobs, several_tenants=gateway.several_tenants
+    )
     streams.at_stop(follower.release_waiters)
     return Feature(
         name="jobs",
         routes=[
             *jobs.routes(),
-            *JobManagement(queue, jobs).routes(),
+            *management.routes(),
+            *BulkRoutes(queue, jobs, management).routes(),
             *EventRoutes(queue, follower, streams).routes(),
             *queues.routes(),
             *crons.routes(),
-            *fleet.routes(registry, connection, queue.keys),
-            wire.route(connection, queue.keys),
+            *fleet.routes(registry, reader),
+            wire.route(reader),
             *OpenAiRoutes(jobs, queue, registry, follower, streams).routes(),
         ],
-        checks=[limits.health("memory")],
+        checks=[
+            limits.health("memory"),
+            Check("durability", partial(durability_health, durability), quiet=True),
+            table_check("watched jobs", lambda: follower.table_use),
+        ],
         remote_health=partial(fleet.missing_requirements, registry),
-        view=StreamsView(connection, queue, registry),
-        scrape=StreamsMetrics(connection, queue.keys, registry, admin, follower).read,
+        view=StreamsView(reader, queue, registry),
+        scrape=StreamsMetrics(reader, registry, admin, follower).read,
     )
+
+
+async def durability_health(durability: Durability) -> HealthStatus:
+    """/readyz is degraded while jobs are refused because of the server's settings (G-22)."""
+    try:
+        fault = await durability.fault()
+    except ValkeyError:
+        fault = ""  # the check of the server reports it
+    if not fault:
+        return HealthStatus("ready")
+    note = f"new jobs are refused: jobs.durability is {durability.level}, and {fault}"
+    return HealthStatus("degraded", note, durability.fix)

@@ -4,17 +4,22 @@ JSON of callers and handlers (payload, result, error) is passed byte for byte.
 """
 
 import contextlib
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, Raw, structs
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from jobwire.api import jobs as api
 from jobwire.job.messages import JobRequest, Submitted
-from jobwire.systems.jobs.codec import ErrorObject, Record, json_or_text, readable
+from jobwire.systems.jobs.codec import (
+    ErrorObject,
+    Record,
+    json_or_text,
+    read_waits_for,
+    readable,
+)
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, RAW, Status
-from jobwire.systems.jobs.queue import StepSummary
+from jobwire.systems.jobs.queue import RecordSummary
 
 _NULL: Final = Raw(b"null")
 _QUEUED: Final = Status.QUEUED.value
@@ -31,9 +36,20 @@ class _Job(api.Job, frozen=True, kw_only=True):
     """Without an exception by default: a call with more arguments than `new_job` has is slower."""
 
     steps: list[api.StepInfo] | None = _HIDDEN
+    durability: str | None = _HIDDEN
+    on_failure: str | None = _HIDDEN
+    failure_of: str | None = _HIDDEN
+    parent: api.ParentInfo | None = _HIDDEN
+    children: api.ChildrenInfo | None = _HIDDEN
     exception_type: str | None = _HIDDEN
     exception_message: str | None = _HIDDEN
     traceback: str | None = _HIDDEN
+
+
+class _NewJob(_Job, frozen=True, kw_only=True):
+    """The same for the answer to a submission."""
+
+    durability: str | None = "memory"
 
 
 def job(record: Record) -> api.Job:
@@ -58,6 +74,10 @@ def job(record: Record) -> api.Job:
         due_ts=record.due_ms,
         retry_of=readable(record.retry_of) if record.retry_of else None,
         queue=readable(record.queue),
+        on_failure=readable(record.on_failure) if record.on_failure else _HIDDEN,
+        failure_of=readable(record.failure_of) if record.failure_of else _HIDDEN,
+        waits_for=_waits_for(record),
+        parent=_parent(record.parent) if record.parent else _HIDDEN,
         exception_type=readable(record.exception_type) if record.exception_type else _HIDDEN,
         exception_message=readable(record.exception_message)
         if record.exception_message
@@ -66,18 +86,51 @@ def job(record: Record) -> api.Job:
     )
 
 
-def with_steps(job: api.Job, steps: Sequence[StepSummary]) -> api.Job:
-    """The job with its recorded steps (D-17)."""
+def with_record(job: api.Job, record: RecordSummary) -> api.Job:
+    """The job with its recorded steps and its children (D-17)."""
     listed = [
         api.StepInfo(name=each.name, ended_ts=each.ended_ms, ms=each.ms, bytes=each.bytes)
-        for each in steps
+        for each in record.steps
     ]
-    return structs.replace(job, steps=listed)
+    children = _HIDDEN
+    if record.total:
+        ended = record.done + record.error + record.canceled
+        children = api.ChildrenInfo(
+            total=record.total,
+            open=record.total - ended,
+            done=record.done,
+            error=record.error,
+            canceled=record.canceled,
+            first=[
+                api.ChildInfo(
+                    job_id=each.job_id, name=each.name, task=each.task, status=each.status or None
+                )
+                for each in record.children
+            ],
+        )
+    return structs.replace(job, steps=listed or _HIDDEN, children=children)
+
+
+def _waits_for(record: Record) -> api.WaitsFor | UnsetType:
+    """What a suspended job waits for. A field that was left behind does not count."""
+    if not record.waits_for or record.status is not Status.QUEUED or record.entry_id:
+        return UNSET
+    found = read_waits_for(record.waits_for)
+    if found is None:
+        return UNSET
+    return api.WaitsFor(
+        kind=readable(_cut(found.kind)), name=readable(_cut(found.name)), until=found.until
+    )
+
+
+def _parent(text: str) -> api.ParentInfo:
+    parent_id, _, name = readable(text).partition(" ")
+    return api.ParentInfo(job_id=parent_id, name=name)
 
 
 def new_job(job_request: JobRequest, made: Submitted, ttl_s: int) -> api.Job:
-    """A job that was just submitted."""
-    return _Job(
+    """A job that was just submitted, at the level `memory`."""
+    return _NewJob(
         job_id=made.job_id,
         task=job_request.task,
         status=_QUEUED,
@@ -95,6 +148,11 @@ def new_job(job_request: JobRequest, made: Submitted, ttl_s: int) -> api.Job:
     )
 
 
+def with_durability(job: api.Job, level: str) -> api.Job:
+    """The job in an answer to its submission (G-22)."""
+    return structs.replace(job, durability=level)
+
+
 def without_content(job: api.Job) -> api.Job:
     """The job for a key without the scope `read`: no data of caller or handler."""
     return structs.replace(
@@ -104,6 +162,8 @@ def without_content(job: api.Job) -> api.Job:
         error=UNSET,
         progress=UNSET,
         steps=UNSET,
+        children=UNSET,
+        waits_for=UNSET,
     )
 
 
@@ -131,6 +191,7 @@ def line(record: Record) -> api.JobLine:
         due_ts=record.due_ms,
         retry_of=readable(record.retry_of) or None,
         queue=readable(record.queue),
+        waits_for=_waits_for(record),
     )
 
 

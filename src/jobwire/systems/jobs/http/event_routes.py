@@ -16,11 +16,10 @@ from jobwire.gateway.route import Route, serve
 from jobwire.gateway.sse import EventWriter, SseEvent
 from jobwire.gateway.sse_connections import SseConnections
 from jobwire.job.messages import JobId
+from jobwire.systems.jobs.any_shards import AnyFollower, AnyQueue
 from jobwire.systems.jobs.contract import TERMINAL_EVENTS
 from jobwire.systems.jobs.events import StreamEvent
-from jobwire.systems.jobs.follow import Follower
 from jobwire.systems.jobs.http import request_parser
-from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.valkey import ValkeyError
 from jobwire.valkey.stream_ids import START, Position, read_position
 
@@ -34,7 +33,7 @@ listener for, and handlers have types of their own."""
 class EventRoutes:
     """The endpoint."""
 
-    def __init__(self, queue: StreamsQueue, follower: Follower, streams: SseConnections) -> None:
+    def __init__(self, queue: AnyQueue, follower: AnyFollower, streams: SseConnections) -> None:
         self._queue = queue
         self._follower = follower
         self._streams = streams
@@ -59,6 +58,7 @@ class EventRoutes:
             ),
             hello=api.Hello(job_id, state.status.value),
             gap=("job_id", job_id),
+            table_use=self._follower.table_use,
         )
 
     async def _has_seen_all(self, job_id: JobId, after: Position) -> bool:

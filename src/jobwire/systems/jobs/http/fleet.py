@@ -11,17 +11,15 @@ from jobwire.gateway.health import HealthStatus
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
 from jobwire.job.messages import MissingRequirement
-from jobwire.systems.jobs.contract import StreamsKeys
-from jobwire.systems.jobs.depth import depth
+from jobwire.systems.jobs.any_shards import AnyReader, check_complete
 from jobwire.systems.jobs.registry import WorkerRegistry
-from jobwire.valkey import Connection
 
 _MOST_PARTS: Final = 20
 DEFAULT_SLOTS: Final = 10
 """Of a worker, as in its settings."""
 
 
-def routes(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) -> list[Route]:
+def routes(registry: WorkerRegistry, reader: AnyReader) -> list[Route]:
     """The routes."""
 
     async def list_tasks(_request: HttpRequest) -> api.Tasks:
@@ -40,7 +38,8 @@ def routes(registry: WorkerRegistry, connection: Connection, keys: StreamsKeys) 
         return api.Tasks(listed)
 
     async def read_scale(_request: HttpRequest, query: api.ScaleFilter) -> api.Scale:
-        found = await depth(connection, keys, await registry.queue_names())
+        found = await reader.depth(await registry.queue_names())
+        check_complete(*found.incomplete)
         of_one = query.slots or (await registry.summary()).most_slots or DEFAULT_SLOTS
         waiting = found.waiting + found.due_soon
         return api.Scale(

@@ -18,6 +18,7 @@ from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.route import Route, serve
 from jobwire.gateway.submissions import FULL_RETRY_S, SubmissionLimits
 from jobwire.job.errors import BackendUnavailable, RefusedError
+from jobwire.job.ids import new_shard_id, shard_of
 from jobwire.job.messages import (
     Already,
     Full,
@@ -27,15 +28,18 @@ from jobwire.job.messages import (
     SubmitAnswer,
     Submitted,
 )
+from jobwire.systems.jobs.any_shards import AnyFollower, AnyQueue
 from jobwire.systems.jobs.codec import Record
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, Status
-from jobwire.systems.jobs.follow import Follower
+from jobwire.systems.jobs.durability import Durability
 from jobwire.systems.jobs.http import answers, request_parser
 from jobwire.systems.jobs.http.payload_check import PayloadCheck
 from jobwire.systems.jobs.payload import check_payload
-from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.systems.jobs.registry import WorkerRegistry
+from jobwire.systems.jobs.replies import backend_unavailable
+from jobwire.systems.jobs.settings import MEMORY
 from jobwire.text import did_you_mean
+from jobwire.valkey import ValkeyError
 
 _encode = msgspec.json.Encoder().encode
 
@@ -59,17 +63,18 @@ class JobRoutes:
 
     def __init__(
         self,
-        queue: StreamsQueue,
-        follower: Follower,
+        queue: AnyQueue,
+        follower: AnyFollower,
         registry: WorkerRegistry,
         limits: SubmissionLimits,
+        durability: Durability,
         payloads: PayloadCheck | None = None,
     ) -> None:
         """`payloads` checks them against the workers' schemas; without it they are not."""
         self._payloads = payloads
         self._rate = limits.rate
-        self._memory = limits.memory
         self._limits = limits
+        self._durability = durability
         self.admit = limits.admit
         self._queue = queue
         self._follower = follower
@@ -89,7 +94,7 @@ class JobRoutes:
         job_request = request_parser.job_request(request, body)
         # The common case, kept short: each check awaits only if it has to ask the server.
         self._rate.spend(request.principal.key)
-        if self._memory.is_due:
+        if self._limits.must_check_memory:
             await self._limits.check_memory()
         if not self._registry.has(job_request.task):
             await self.check_task(job_request.task)
@@ -97,8 +102,14 @@ class JobRoutes:
             await self._check_payload(job_request)
         if job_request.queue or self._registry.queue_of(job_request.task) != DEFAULT_QUEUE:
             job_request = await self._routed(job_request)
+        if self._durability.is_due:
+            await self._check_durability()
         answer = await self._queue.submit_checked(job_request)
-        if isinstance(answer, Submitted) and b"prefer" not in request.headers:
+        if (
+            isinstance(answer, Submitted)
+            and b"prefer" not in request.headers
+            and not self._durability.is_due
+        ):
             headers = ((b"location", f"{request.mount}{api.JOBS}/{answer.job_id}".encode()),)
             return Reply(_encode(_visible(request, self._new(job_request, answer))), 202, headers)
         return await self._answered(request, job_request, answer)
@@ -110,7 +121,27 @@ class JobRoutes:
         answer = await self._submit_unchecked(job_request)
         if isinstance(answer, Mismatch | Full):
             raise _refusal(answer)
+        await self._check_durability(answer.job_id)
         return answer
+
+    async def _check_durability(self, job_id: str = "") -> None:
+        """G-22: raise the problem of a server that does not meet the level. With a job, after its
+        submission: it exists, and a failover may lose it."""
+        if self._durability.is_due and (problem := await self._not_durable(job_id)):
+            raise problem
+
+    async def _not_durable(self, job_id: str = "") -> Problem | None:
+        try:
+            fault = await self._durability.fault()
+        except ValkeyError as error:
+            if not job_id:
+                raise backend_unavailable(error) from error
+            fault = "the server does not answer any more"
+        if not fault:
+            return None
+        text = f"jobs.durability is {self._durability.level}: {fault}"
+        more = {"job_id": job_id} if job_id else None
+        return Problem(api.NOT_DURABLE, text, headers=retry_after(FULL_RETRY_S), more=more)
 
     def _is_accepted(self, job_request: JobRequest) -> bool:
         return self._payloads is None or self._payloads.is_accepted(
@@ -163,11 +194,32 @@ class JobRoutes:
             raise Problem(api.INVALID_PAYLOAD, refused.message) from None
         if not self._is_accepted(job_request):
             await self._check_payload(job_request)
-        return await self._queue.submit_checked(await self._routed(job_request))
+        job_request = await self._routed(job_request)
+        await self._check_durability()
+        return await self._queue.submit_checked(job_request)
 
     async def submit_request(self, request: HttpRequest, job_request: JobRequest) -> Reply:
         """Submit with a check of the payload, which another program may have written."""
         answer = await self._submit_unchecked(job_request)
+        return await self._answered(request, job_request, answer)
+
+    async def submit_with_record(
+        self, request: HttpRequest, job_request: JobRequest, job_id: JobId
+    ) -> Reply:
+        """The same with a copy of what another job has recorded (D-13). The copy comes first: a
+        worker may take the new job at once."""
+        # In the shard of the old one, which has the record.
+        new_id = new_shard_id(shard_of(job_id))
+        ttl_s = job_request.ttl_s or self._queue.settings.job_ttl_s
+        records = await self._queue.copy_record(job_id, new_id, ttl_s)
+        job_request = job_request._replace(job_id=new_id, records=records)
+        try:
+            answer = await self._submit_unchecked(job_request)
+        except Problem:
+            await self._queue.forget_record(new_id)
+            raise
+        if not isinstance(answer, Submitted):
+            await self._queue.forget_record(new_id)
         return await self._answered(request, job_request, answer)
 
     async def retry_queue(self, record: Record) -> str:
@@ -179,6 +231,8 @@ class JobRoutes:
     async def _answered(
         self, request: HttpRequest, job_request: JobRequest, answer: SubmitAnswer
     ) -> Reply:
+        if isinstance(answer, Submitted | Already):
+            await self._check_durability(answer.job_id)
         match answer:
             case Submitted():
                 made = self._new(job_request, answer)
@@ -215,6 +269,7 @@ class JobRoutes:
             if record is not None:
                 job = answers.job(record)
                 status = 200 if record.status in _ENDED else status
+        job = answers.with_durability(job, self._durability.level)
         return Reply(_encode(_visible(request, job)), status, headers)
 
     async def _awaited(self, job_id: JobId, wait_s: int) -> Record | None:
@@ -226,9 +281,10 @@ class JobRoutes:
             return None  # the job was submitted: the response must not be an error
 
     def _new(self, job_request: JobRequest, made: Submitted) -> api.Job:
-        return answers.new_job(
-            job_request, made, job_request.ttl_s or self._queue.settings.job_ttl_s
-        )
+        ttl_s = job_request.ttl_s or self._queue.settings.job_ttl_s
+        job = answers.new_job(job_request, made, ttl_s)
+        level = self._durability.level
+        return job if level == MEMORY else answers.with_durability(job, level)
 
     async def check_task(self, task: str) -> None:
         if await self._registry.unknown_among([task]):
@@ -256,6 +312,7 @@ class JobRoutes:
                     if not self._is_accepted(job_request):
                         suspects.append(at)
         await self._check_payloads(items, suspects)
+        await self._check_durability()
         good = [
             job_request
             for job_request in items
@@ -269,8 +326,25 @@ class JobRoutes:
             elif job_request.task in unknown:
                 results.append(_refused(self._unknown(job_request.task), request))
             else:
-                results.append(await _result(next(answers), request))
+                results.append(await self._result(next(answers), request))
         return Reply(_encode(api.BatchAnswer(results)))
+
+    async def _result(
+        self, pending: Awaitable[SubmitAnswer], request: HttpRequest
+    ) -> api.BatchResult:
+        """The result of one item of a batch."""
+        try:
+            answer = await pending
+        except BackendUnavailable as error:
+            return _refused(Problem(UNAVAILABLE, error.message), request)
+        if not isinstance(answer, Submitted | Already):
+            return _refused(_refusal(answer), request)
+        job_id, level = answer.job_id, self._durability.level
+        if self._durability.is_due and (problem := await self._not_durable(job_id)):
+            return _refused(problem, request)
+        if isinstance(answer, Submitted):
+            return api.BatchResult(202, job_id, durability=level)
+        return api.BatchResult(200, job_id, replayed=True, durability=level)
 
     # Reading
 
@@ -287,7 +361,7 @@ class JobRoutes:
             record = record._replace(due_ms=await self._queue.due_ms(job_id))
         job = answers.job(record)
         if record.steps:
-            job = answers.with_steps(job, await self._queue.steps(job_id))
+            job = answers.with_record(job, await self._queue.summary(job_id))
         return Reply(_encode(_visible(request, job)), headers=headers)
 
     async def step(self, request: HttpRequest, id_: str, name: str) -> api.StepAnswer:
@@ -324,19 +398,6 @@ def _refusal(answer: Mismatch | Full) -> Problem:
         return Problem(api.IDEMPOTENCY_MISMATCH)
     detail = _FULL[answer.bound].format(answer.waiting)
     return Problem(api.QUEUE_FULL, detail, headers=retry_after(FULL_RETRY_S))
-
-
-async def _result(pending: Awaitable[SubmitAnswer], request: HttpRequest) -> api.BatchResult:
-    """The result of one item of a batch."""
-    try:
-        answer = await pending
-    except BackendUnavailable as error:
-        return _refused(Problem(UNAVAILABLE, error.message), request)
-    if isinstance(answer, Submitted):
-        return api.BatchResult(202, answer.job_id)
-    if isinstance(answer, Already):
-        return api.BatchResult(200, answer.job_id, replayed=True)
-    return _refused(_refusal(answer), request)
 
 
 def _refused(problem: Problem, request: HttpRequest) -> api.BatchResult:

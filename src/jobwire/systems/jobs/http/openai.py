@@ -24,12 +24,11 @@ from jobwire.gateway.sse import EventStream
 from jobwire.gateway.sse_connections import SseConnections
 from jobwire.job.errors import JobwireError
 from jobwire.job.messages import JobId, JobRequest, Submitted
+from jobwire.systems.jobs.any_shards import AnyFollower, AnyQueue
 from jobwire.systems.jobs.contract import Status
-from jobwire.systems.jobs.follow import Follower
 from jobwire.systems.jobs.http import openai_answers, openai_requests, request_parser
 from jobwire.systems.jobs.http.jobs import JobRoutes
 from jobwire.systems.jobs.http.openai_stream import ChunkReader
-from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.systems.jobs.registry import WorkerRegistry
 
 _MAX_WAIT_S: Final = 3600
@@ -51,9 +50,9 @@ class OpenAiRoutes:
     def __init__(
         self,
         jobs: JobRoutes,
-        queue: StreamsQueue,
+        queue: AnyQueue,
         registry: WorkerRegistry,
-        follower: Follower,
+        follower: AnyFollower,
         streams: SseConnections,
     ) -> None:
         self._jobs = jobs

@@ -33,6 +33,8 @@ _STATUS: Final[Mapping[str, tuple[int, str]]] = {
 _AFTER: Final = re.compile(r"; retry after (\d{1,9}(?:\.\d+)?) s\b")
 """In the message of an error: what the model's server asked for."""
 _RETRY_S: Final = 5.0
+_PLACE: Final = re.compile(r"(?:body /|payload\.)(?P<place>[^\s:]+): ")
+"""At the start of a message: the member of the request that is wrong."""
 
 Result = Mapping[str, Any]
 
@@ -134,8 +136,9 @@ def problem(problem: Problem) -> Reply:
         headers = (*headers, *retry_after(_RETRY_S))
     kind = "server_error" if status >= 500 else "invalid_request_error"
     kind = "rate_limit_error" if status == 429 else kind
-    param = problem.more.get("param")
-    detail = api.ErrorDetail(problem.detail, kind, code, str(param) if param else None)
+    detail = _detail(problem.detail, kind, code)
+    if param := problem.more.get("param"):
+        detail.param = str(param)
     return reply(api.ErrorAnswer(detail), status, headers)
 
 
@@ -152,7 +155,16 @@ def error_of(error: Result) -> tuple[int, api.ErrorAnswer]:
     """The status and the answer of a job's error."""
     code = str(error.get("code", "server_error"))
     status, kind = _STATUS.get(code, (502, "server_error"))
-    return status, api.ErrorAnswer(api.ErrorDetail(str(error.get("message", code)), kind, code))
+    return status, api.ErrorAnswer(_detail(str(error.get("message", code)), kind, code))
+
+
+def _detail(message: str, kind: str, code: str) -> api.ErrorDetail:
+    """An error; `param` is the member that the message begins with, as the client knows it."""
+    found = _PLACE.match(message)
+    if found is None:
+        return api.ErrorDetail(message, kind, code)
+    param = re.sub(r"/(\d+)(?=/|$)", r"[\1]", found["place"]).replace("/", ".")
+    return api.ErrorDetail(f"{param}: {message[found.end() :]}", kind, code, param)
 
 
 def server_error(code: str, message: str) -> api.ErrorAnswer:

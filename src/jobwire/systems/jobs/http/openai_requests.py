@@ -34,6 +34,7 @@ _OWN: Final = frozenset(
 )
 _KNOWN: Final = _OWN | _IGNORED | frozenset(_PASSED)
 _ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+_FORMS: Final = ("text", "json_object", "json_schema")
 _DETAILS: Final = ("auto", "low", "high")
 _MAX_TOKENS: Final = 1 << 20
 """The largest limit of the task; a larger one means the same."""
@@ -88,6 +89,9 @@ def _check_supported(given: Members) -> None:
         raise UnsupportedRequest("logprobs", "is not supported")
     if given.get("functions"):
         raise UnsupportedRequest("functions", "is not supported; use `tools`")
+    form = given.get("response_format")
+    if isinstance(form, dict) and cast("Members", form).get("type") not in _FORMS:
+        raise UnsupportedRequest("response_format.type", f"must be one of {', '.join(_FORMS)}")
     if given.get("modalities", ["text"]) not in ([], ["text"]):
         raise UnsupportedRequest("modalities", "answers are text only")
 

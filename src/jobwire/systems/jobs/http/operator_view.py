@@ -6,7 +6,7 @@ tenant is shown without the job.
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from jobwire.api.fleet import (
     MissingRequirementInfo,
@@ -19,21 +19,28 @@ from jobwire.api.job_queues import JobQueueInfo
 from jobwire.api.overview import FailureInfo, FoundJob
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.minute_counts import MinuteCounts, SystemStats
-from jobwire.gateway.operator_view import FailurePart, HourTotals, RowPart, SearchPart, row_body
+from jobwire.gateway.operator_view import (
+    FailurePart,
+    HourTotals,
+    PartialAnswer,
+    RowPart,
+    SearchPart,
+    row_body,
+)
 from jobwire.gateway.request import HttpRequest
 from jobwire.job.errors import ContractError
 from jobwire.job.messages import JobId
+from jobwire.systems.jobs.any_shards import AnyQueue, AnyReader, silent_text
 from jobwire.systems.jobs.codec import Record, readable
 from jobwire.systems.jobs.contract import Counter, Status
-from jobwire.systems.jobs.depth import Depth, depth
-from jobwire.systems.jobs.failures import failures
+from jobwire.systems.jobs.depth import Depth
 from jobwire.systems.jobs.http import request_parser
-from jobwire.systems.jobs.overview import JobsOverview, OverviewReader, QueueRow
-from jobwire.systems.jobs.queue import Selection, StreamsQueue
+from jobwire.systems.jobs.overview import JobsOverview, QueueRow
+from jobwire.systems.jobs.queue import Selection
 from jobwire.systems.jobs.registry import RegisteredWorker, RunningJob, WorkerRegistry
-from jobwire.systems.jobs.stats import LastHour, MinuteStats
-from jobwire.valkey import Connection
+from jobwire.systems.jobs.stats import MinuteStats
 
+T = TypeVar("T")
 SYSTEM: Final = "jobs"
 WIRE: Final = "streams"
 _FOUND: Final = 20
@@ -51,20 +58,16 @@ class StreamsView:
     system = SYSTEM
     wire = WIRE
 
-    def __init__(
-        self, connection: Connection, queue: StreamsQueue, registry: WorkerRegistry
-    ) -> None:
-        self._connection = connection
+    def __init__(self, reader: AnyReader, queue: AnyQueue, registry: WorkerRegistry) -> None:
+        self._reader = reader
         self._queue = queue
         self._registry = registry
-        self._hour = LastHour(connection, queue.keys)
-        self._overview = OverviewReader(connection, queue.keys, registry)
         self._names: CachedValue[list[str]] = CachedValue(_NAMES_FRESH_S)
         self._ended: tuple[MinuteStats, MinuteStats, HourTotals] | None = None
 
     async def rows(self, request: HttpRequest) -> RowPart:  # noqa: ARG002 - all see the counts
         names = await self._names.get(self._registry.queue_names)
-        now = await self._overview.read(names)
+        now = await self._reader.overview(names)
         row = row_body(
             self,
             SYSTEM,
@@ -76,7 +79,7 @@ class StreamsView:
             paused=now.paused,
             queues=[_queue(queue) for queue in _most_urgent(now.queues)],
         )
-        return RowPart([row], max(0, len(now.queues) - _MAX_QUEUES))
+        return _complete(RowPart([row], max(0, len(now.queues) - _MAX_QUEUES)), now.incomplete)
 
     def _totals(self, ended: Sequence[MinuteStats]) -> HourTotals:
         """Those of the minutes that have ended: the same objects until the next one ends."""
@@ -91,15 +94,17 @@ class StreamsView:
         request: HttpRequest,  # noqa: ARG002 - all see the counts
     ) -> Sequence[SystemStats]:
         names = await self._registry.queue_names()
-        now = await depth(self._connection, self._queue.keys, names)
-        minutes = await self._hour.read()
-        return [SystemStats(_now(now), [_counts(minute) for minute in minutes])]
+        now = await self._reader.depth(names)
+        minutes, incomplete = await self._reader.last_hour()
+        stats = [SystemStats(_now(now), [_counts(minute) for minute in minutes])]
+        return _complete(stats, (*now.incomplete, *incomplete))
 
     async def workers(self, request: HttpRequest) -> Sequence[WorkerInfo]:
         return [_worker(worker, request) for worker in await self._registry.workers()]
 
     async def failures(self, request: HttpRequest, hours: int, tenant: str | None) -> FailurePart:
         owner = request_parser.listed_tenant(request, tenant)
+        found = await self._reader.failures(owner, hours)
         kinds = [
             FailureInfo(
                 system=SYSTEM,
@@ -115,11 +120,11 @@ class StreamsView:
                 sample_job_id=kind.sample,
                 worker=kind.worker or None,
             )
-            for kind in await failures(self._connection, self._queue.keys, owner, hours)
+            for kind in found.kinds
         ]
         # Counted when they fail, so all of them are known.
         count = sum(kind.count for kind in kinds)
-        return FailurePart(kinds, count, count)
+        return _complete(FailurePart(kinds, count, count), found.incomplete)
 
     async def search(self, request: HttpRequest, text: str) -> SearchPart:
         """The job of this id or idempotency key; else the newest jobs with this text."""
@@ -128,7 +133,8 @@ class StreamsView:
             return SearchPart([_found(record) for record in exact], 0, 0)
         owner = request_parser.tenant(request)
         page = await self._queue.page(owner, _FOUND, Selection(text=text))
-        return SearchPart([_found(each) for each in page.records], page.scanned, page.total)
+        part = SearchPart([_found(each) for each in page.records], page.scanned, page.total)
+        return _complete(part, page.incomplete)
 
     async def _exact(self, request: HttpRequest, text: str) -> list[Record]:
         ids = [text] if _ID.fullmatch(text) else []
@@ -144,6 +150,13 @@ class StreamsView:
             if record is not None and request_parser.may_see(request, record.tenant):
                 found.append(record)
         return found
+
+
+def _complete(part: T, silent: tuple[int, ...]) -> T:
+    """The part; raised as incomplete if shards did not answer."""
+    if silent:
+        raise PartialAnswer(part, silent_text(silent))
+    return part
 
 
 def _most_urgent(queues: Sequence[QueueRow]) -> Sequence[QueueRow]:

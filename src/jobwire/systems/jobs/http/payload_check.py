@@ -9,11 +9,12 @@ that could hold the event loop is left to it.
 import json
 import logging
 from collections import OrderedDict
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
 from jobwire.json_schema.validator import SchemaValidator, UnusableSchema
+from jobwire.schema_hints import Schema, hint
 from jobwire.systems.jobs.registry import WorkerRegistry
 
 _log = logging.getLogger("jobwire.streams")
@@ -91,4 +92,6 @@ def _first_fault(validator: SchemaValidator, payload: object) -> str:
         return ""
     path, description = found
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
-    return f"payload{place}: {description}"[:_MAX_MESSAGE]
+    schema = validator.schema
+    hinted = hint(cast("Schema", schema), place, description) if isinstance(schema, dict) else ""
+    return f"payload{place}: {description}{hinted}"[:_MAX_MESSAGE]

@@ -14,12 +14,10 @@ from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
 from jobwire.gateway.settings import ALL_TENANTS
-from jobwire.systems.jobs.contract import DEFAULT_QUEUE, QUEUE_NAME, StreamsKeys
-from jobwire.systems.jobs.depth import depth
+from jobwire.systems.jobs.any_shards import AnyAdmin, AnyReader
+from jobwire.systems.jobs.contract import DEFAULT_QUEUE, QUEUE_NAME
 from jobwire.systems.jobs.http import request_parser
-from jobwire.systems.jobs.queue_admin import JobQueueAdmin
 from jobwire.systems.jobs.registry import WorkerRegistry
-from jobwire.valkey import Connection
 
 _FOREIGN: Final = "workers of other programs that read this queue do not stop"
 
@@ -27,15 +25,13 @@ _FOREIGN: Final = "workers of other programs that read this queue do not stop"
 class JobQueueRoutes:
     def __init__(
         self,
-        connection: Connection,
-        keys: StreamsKeys,
+        reader: AnyReader,
         registry: WorkerRegistry,
-        admin: JobQueueAdmin,
+        admin: AnyAdmin,
         *,
         several_tenants: bool,
     ) -> None:
-        self._connection = connection
-        self._keys = keys
+        self._reader = reader
         self._registry = registry
         self._admin = admin
         self._several_tenants = several_tenants
@@ -51,7 +47,7 @@ class JobQueueRoutes:
     async def list(self, _request: HttpRequest) -> api.JobQueues:
         names = await self._registry.queue_names()
         paused = await self._admin.paused()
-        now = await depth(self._connection, self._keys, names)
+        now = await self._reader.depth(names)
         readers = await self._registry.read_by()
         listed = [
             api.JobQueueInfo(
@@ -64,7 +60,7 @@ class JobQueueRoutes:
             )
             for queue in now.queues
         ]
-        return api.JobQueues(listed)
+        return api.JobQueues(listed, list(now.incomplete))
 
     async def pause(self, request: HttpRequest, queue: str) -> api.PauseAnswer:
         self._check_all_tenants(request)

@@ -26,6 +26,7 @@ _TURN_BYTES: Final = 256 << 10
 """Checking this much of a batch takes about as long as checking the largest single job."""
 _JOB_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _IDEMPOTENCY_KEY: Final = re.compile(rb"[\x20-\x7e]{1,255}")
+_SIGNAL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _TRACEPARENT: Final = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -76,6 +77,20 @@ def job_id(given: str) -> JobId:
     if not _JOB_ID.fullmatch(given):
         raise Problem(api.JOB_NOT_FOUND)
     return JobId(given)
+
+
+def signal_value(name: str, body: bytes) -> str:
+    """The value of a signal, without blanks, so that equal values are the same text."""
+    if not _SIGNAL_NAME.fullmatch(name):
+        raise Problem(api.BAD_SIGNAL)
+    try:
+        text = body.decode() if body.strip() else "null"
+        check_payload(f'{{"value":{text}}}')
+        return msgspec.json.format(text, indent=-1)
+    except RefusedError as refused:
+        raise Problem(api.BAD_SIGNAL, refused.message) from None
+    except (msgspec.DecodeError, ValueError):
+        raise Problem(api.BAD_SIGNAL, "the value is not JSON") from None
 
 
 def idempotency_key(request: HttpRequest) -> str:

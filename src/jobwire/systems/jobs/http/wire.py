@@ -14,6 +14,7 @@ from jobwire.gateway.route import Route, serve
 from jobwire.gateway.wire_fields import cut
 from jobwire.job.messages import JobId
 from jobwire.systems.jobs import contract
+from jobwire.systems.jobs.any_shards import AnyReader
 from jobwire.systems.jobs.codec import readable
 from jobwire.systems.jobs.contract import Extra, Field, StreamsKeys
 from jobwire.systems.jobs.http import request_parser
@@ -26,11 +27,15 @@ _EVENTS: Final = 50
 """How many of the last events are read."""
 
 
-def route(connection: Connection, keys: StreamsKeys) -> Route:
+def route(reader: AnyReader) -> Route:
     """The route."""
 
     async def read_wire(request: HttpRequest, id_: str) -> WireJob:
         job_id = request_parser.job_id(id_)
+        place = reader.place(job_id)
+        if place is None:
+            raise Problem(api.JOB_NOT_FOUND)
+        connection, keys = place
         job = keys.job(job_id)
         reply, ttl = await collect([connection.call("HGETALL", job), connection.call("PTTL", job)])
         fields = cast("dict[str, str]", reply)

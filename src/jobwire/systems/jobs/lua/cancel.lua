@@ -11,7 +11,7 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   default_ttl_s, max_events, job_id, ours, canceled_ttl_s
+--   default_ttl_s, max_events, job_id, ours, canceled_ttl_s, publish
 -- RETURNS
 --   canceled            it was waiting and has ended now
 --   requested           a worker of ours runs it and was asked to stop it
@@ -19,8 +19,8 @@
 --   finished            it had ended before
 --   gone                there is no such job
 -- CLAUSES J-5 J-9 J-16 J-57
--- INCLUDE keys job state bytes fence waiting
-local job_id, ours, canceled_ttl_s = ARGV[3], ARGV[4], ARGV[5]
+-- INCLUDE keys job state bytes fence awaits waiting
+local job_id, ours, canceled_ttl_s, publish = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local job = try_read_job(job_id, 'entry_id', 'attempt', 'queue')
 local status, entry, owner = job.status, job.entry_id, job.owner
@@ -43,5 +43,5 @@ redis.call('HSETNX', job_key(job_id), 'cancel_ts', now)
 update(job_id, expiry)
 extend_key_of(job_id, expiry)
 if foreign then return 'requested_foreign' end
-if owner then redis.call('PUBLISH', control, owner) end
+if owner then redis.call(publish, control, owner) end
 return 'requested'

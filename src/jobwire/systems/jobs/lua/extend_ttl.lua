@@ -6,7 +6,8 @@
 -- the clock that is shorter than the other half of the lifetime loses nothing.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps,
--- idempotency:<name>, jobs:open, jobs:suspended, jobs:guard:extend_ttl, jobs:stats:<minute>, jobs:bytes:<tenant>
+-- idempotency:<name>, jobs:open, jobs:suspended, jobs:guard:extend_ttl, jobs:stats:<minute>, jobs:bytes:<tenant>;
+-- for the job that follows a failed one jobs:tasks, jobs:queues, jobs:index[:<tenant>], jobs:tenants
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -15,8 +16,8 @@
 -- RETURNS
 --   extended   how many jobs were extended
 --   more       1 if there may be others that are due
--- CLAUSES J-7 J-9 J-11 J-41 J-57
--- INCLUDE keys job state bytes guard
+-- CLAUSES J-7 J-9 J-11 J-41 J-57 D-13 D-15 D-23
+-- INCLUDE keys job state failures bytes awaits guard
 local consumer, ahead_ms = ARGV[3], tonumber(ARGV[4])
 local scan_limit, period_ms = tonumber(ARGV[5]), ARGV[6]
 local extended = 0
@@ -36,10 +37,19 @@ local function extend(id)
   elseif terminal[status] then
     -- Our scripts remove a job from jobs:open when it ends: a foreign worker ended this one.
     count(status)
+    if status == 'error' then on_error(id) end
+    record_end(id)
     closed[#closed + 1] = id
     redis.call('ZREM', suspended_key, id)
   else
+    -- D-13: a suspended job is kept until it is due, and its lifetime or seven days longer.
+    local due_ms = tonumber(redis.call('ZSCORE', suspended_key, id))
     local expiry = expiry_of(job.ttl_s)
+    if due_ms and due_ms < 9007199254740992 then
+      expiry = awaits().suspended_expiry(job.ttl_s, due_ms)
+      redis.call('PEXPIREAT', awaits_key(id), expiry)
+    end
+    awaits().extend_children(id, expiry)
     move_bytes(id, expiry)
     extend_ttl(id, expiry, job.idempotency_key)
     renewals[#renewals + 1] = renewal_of(expiry)

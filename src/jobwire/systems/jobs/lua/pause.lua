@@ -9,15 +9,15 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   name, message
+--   name, message, publish
 -- RETURNS
 --   paused    the queue is paused, now or before
 --   unknown   there is no such queue
 -- CLAUSES J-9 J-53
 -- INCLUDE keys
-local name, message = ARGV[1], ARGV[2]
+local name, message, publish = ARGV[1], ARGV[2], ARGV[3]
 
 if name ~= 'default' and redis.call('SISMEMBER', queues_key, name) == 0 then return 'unknown' end
 redis.call('SADD', paused_key, name)
-redis.call('PUBLISH', control, message)
+redis.call(publish, control, message)
 return 'paused'

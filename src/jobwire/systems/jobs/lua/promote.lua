@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- promote: move delayed jobs that are due to the queue.
+-- promote: move delayed and suspended jobs that are due to the queue.
 --
--- The entry is written before the job leaves `jobs:delayed`, in one step. Every
+-- The entry is written before the job leaves `jobs:delayed` or `jobs:suspended`, in one step. Every
 -- process does this, so a call moves a bounded number.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps,
--- idempotency:<name>, jobs:delayed
+-- job:<id>:awaits, idempotency:<name>, jobs:delayed, jobs:suspended, jobs:open
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -14,9 +14,8 @@
 -- RETURNS
 --   moved   how many were queued
 --   more    1 if there may be more of them
---   next    in how many ms the next one is due; -1 without one
--- CLAUSES J-9 J-35 L-11
--- INCLUDE keys job state
+-- CLAUSES J-9 J-35 D-8
+-- INCLUDE keys job state awaits
 local scan_limit = tonumber(ARGV[3])
 local moved = 0
 
@@ -31,6 +30,17 @@ for _, id in ipairs(due) do
   end
   redis.call('ZREM', delayed_key, id)
 end
-local first = redis.call('ZRANGE', delayed_key, 0, 0, 'WITHSCORES')
-local next_ms = first[2] and math.max(0, math.ceil(first[2] - now_ms)) or -1
-return {moved, #due == scan_limit and 1 or 0, next_ms}
+
+-- What a suspended job has waited for in vain is recorded, before it goes on.
+local function resume(id)
+  awaits().end_waits(id, redis.call('SMEMBERS', awaits_key(id)))
+  if awaits().wake(id, 'duty.wake') then moved = moved + 1 end
+end
+local resumed = redis.call('ZRANGEBYSCORE', suspended_key, '-inf', now_ms, 'LIMIT', 0, scan_limit)
+for _, id in ipairs(resumed) do
+  if redis.pcall('HGET', job_key(id), 'status') ~= 'queued' or isolated(resume, id) == 'refused' then
+    redis.call('ZREM', suspended_key, id)
+  end
+end
+
+return {moved, (#due == scan_limit or #resumed == scan_limit) and 1 or 0}

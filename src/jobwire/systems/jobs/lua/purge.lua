@@ -19,7 +19,7 @@
 --   cursor     and its position there
 --   canceled   how many jobs were canceled
 -- CLAUSES J-9 J-53 J-57 D-10
--- INCLUDE keys job state bytes fence entry waiting
+-- INCLUDE keys job state bytes fence entry awaits waiting
 local name, owner, canceled_ttl_s = ARGV[3], ARGV[4], ARGV[5]
 local began_ms, place, cursor, scan_limit = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9])
 local canceled = 0

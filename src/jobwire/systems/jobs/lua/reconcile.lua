@@ -4,9 +4,9 @@
 -- A foreign MAXLEN or early XACK, a failover or a lost tail of the log can leave a job
 -- that no worker will ever read. In normal operation there is none.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, job:<id>:awaits,
 -- idempotency:<name>, jobs:open, jobs:delayed, jobs:suspended, jobs:guard:reconcile, jobs:stats:<minute>,
--- jobs:failures:<hour>[:<tenant>]
+-- jobs:failures:<hour>[:<tenant>], jobs:index[:<tenant>], jobs:tenants, jobs:tasks, jobs:queues
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -16,12 +16,21 @@
 -- RETURNS
 --   cursor   where the next call begins; `0` after the last job
 --   moved    how many jobs were requeued or ended
--- CLAUSES J-9 J-41 J-42 D-10
--- INCLUDE keys job state fence entry requeue guard
+-- CLAUSES J-9 J-41 J-42 D-10 D-15 D-23
+-- INCLUDE keys job state failures fence entry awaits requeue guard
 local consumer, lease_ms, foreign_ms = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local max_deliveries, cursor, scan_limit = tonumber(ARGV[6]), ARGV[7], ARGV[8]
 local period_ms = ARGV[9]
 local moved = 0
+
+-- D-10: every open job is looked at, and most may be suspended: at most 500 of them a second on average,
+-- and all of them within ten minutes.
+if period_ms ~= '0' then
+  local suspended = redis.pcall('ZCARD', suspended_key)
+  if type(suspended) == 'number' then
+    period_ms = string.format('%.0f', math.max(tonumber(period_ms), math.min(2 * suspended, 600000)))
+  end
+end
 
 if already_done('reconcile', period_ms, consumer) then return {'guarded'} end
 
@@ -52,7 +61,11 @@ local function reconcile(id)
   local status, entry = job.status, job.entry_id
   if job.err or not status or terminal[status] then
     -- Our scripts remove a job from jobs:open when it ends: a foreign worker ended this one.
-    if terminal[status] then count(status) end
+    if terminal[status] then
+      count(status)
+      record_end(id)
+    end
+    if status == 'error' then on_error(id) end
     closed[#closed + 1] = id
     redis.call('ZREM', suspended_key, id)
     return
@@ -74,7 +87,13 @@ local function reconcile(id)
   else
     requeue(id, expiry, status, job.task, job.payload)
   end
-  redis.call('ZREM', suspended_key, id)
+  -- The lifetime of a suspended job was longer: it is extended at half of its own again.
+  if redis.call('ZREM', suspended_key, id) == 1 then
+    redis.call('ZADD', open_key, renewal_of(expiry), id)
+    redis.call('HDEL', job_key(id), 'waits_for')
+    redis.call('DEL', awaits_key(id))
+    redis.call('PEXPIREAT', steps_key(id), expiry)
+  end
   -- The old entry, if it still exists, does not count any more.
   if entry and entry ~= '' then clear(entry) end
   count('reconciled')

@@ -14,21 +14,24 @@
 --   ...
 -- RETURNS
 --   renewed  the lease begins anew; also where the server refuses to read the job
---   cancel   the same, and cancellation of the job was requested
+--   cancel   the same, and cancellation of the job or of its parent was requested
 --   lost     the job belongs to another delivery; nothing was done
 --   ended    the job has ended, or is gone
--- CLAUSES J-9 J-32 J-33
+-- CLAUSES J-9 J-32 J-33 D-16
 -- INCLUDE keys job fence
 local consumer = ARGV[1]
 local answers, renewed = {}, {}
 
 local function renew(id, entry, token)
-  local job, refusal = read_fenced(consumer, id, entry, token, 'cancel_ts')
+  local job, refusal = read_fenced(consumer, id, entry, token, 'cancel_ts', 'parent')
   if refusal then return refusal == 'lost' and 'lost' or 'ended' end
   local entries = renewed[queue] or {}
   renewed[queue] = entries
   entries[#entries + 1] = entry
-  return job.cancel_ts and 'cancel' or 'renewed'
+  if job.cancel_ts then return 'cancel' end
+  -- D-16: a job whose parent was canceled is canceled, too.
+  local parent_id = job.parent and string.match(job.parent, '^(%S+) ')
+  return parent_id and redis.pcall('HGET', job_key(parent_id), 'status') == 'canceled' and 'cancel' or 'renewed'
 end
 
 for at = 2, #ARGV, 3 do

@@ -6,17 +6,17 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   name, message
+--   name, message, publish
 -- RETURNS
 --   resumed   the queue is not paused any more
 --   unknown   there is no such queue
 -- CLAUSES J-9 J-53
 -- INCLUDE keys
-local name, message = ARGV[1], ARGV[2]
+local name, message, publish = ARGV[1], ARGV[2], ARGV[3]
 
 if redis.call('SREM', paused_key, name) == 0 and name ~= 'default'
   and redis.call('SISMEMBER', queues_key, name) == 0 then
   return 'unknown'
 end
-redis.call('PUBLISH', control, message)
+redis.call(publish, control, message)
 return 'resumed'

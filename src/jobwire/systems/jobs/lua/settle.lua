@@ -4,15 +4,18 @@
 -- Hash, terminal event and acknowledgement change together: a reader never sees "done"
 -- without its result, and a job whose lease was lost is never settled twice.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, job:<id>:stub,
--- idempotency:<name>, jobs:open, jobs:stats:<minute>, jobs:failures:<hour>[:<tenant>], jobs:bytes:<tenant>
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, job:<id>:awaits,
+-- job:<id>:stub, idempotency:<name>, jobs:open, jobs:suspended, jobs:queues, the queue of the parent,
+-- jobs:stats:<minute>, jobs:failures:<hour>[:<tenant>], jobs:bytes:<tenant>;
+-- for the job that follows a failed one jobs:tasks, jobs:queues, jobs:index[:<tenant>], jobs:tenants
 --
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
 --   default_ttl_s, max_events, consumer
 --   ...   for each job: job id, entry, token, status (after a number and a space: the seconds that the
---         job is kept, if they are less than its ttl_s), its result or error object,
+--         job is kept, if they are less than its ttl_s; after a +: the job has a parent), its result or
+--         error object,
 --         exception: empty, or a JSON array of its type, message and traceback;
 --         before the jobs of another queue than the default one: its name, and empty texts
 -- RETURNS
@@ -21,8 +24,8 @@
 --   lost      the job belongs to another delivery; nothing was written
 --   gone      the hash expired or is none; the entry was acknowledged
 --   refused   the server refuses to write it; call again
--- CLAUSES J-3 J-4 J-5 J-9 J-31 J-33 J-55 L-8
--- INCLUDE keys job state fence outcome bytes
+-- CLAUSES J-3 J-4 J-5 J-9 J-31 J-33 J-55 L-8 D-15 D-23
+-- INCLUDE keys job state failures fence outcome bytes awaits
 
 -- L-8: when an ended job expires that is kept for less than its ttl_s. A stub stays with its idempotency
 -- key, so that a repeated submission gets this job's id.
@@ -51,20 +54,25 @@ local function settle(id, entry, token, status, body, exception)
   if refusal then
     return refusal_answer(refusal, entry, refusal == 'ended' and owner == settled(token))
   end
-  local expiry, kept_until = expiry_of(values[3]), nil
+  local expiry, kept_until, is_child = expiry_of(values[3]), nil, false
   if string.byte(status) < 58 then
-    local keep_s
-    keep_s, status = string.match(status, '^(%d+) (%a+)$')
-    kept_until = retained_until(id, keep_s, status, values[5], expiry)
+    local keep_s, sign
+    keep_s, sign, status = string.match(status, '^(%d*) ?(%+?)(%a+)$')
+    is_child = sign ~= ''
+    if keep_s ~= '' then kept_until = retained_until(id, keep_s, status, values[5], expiry) end
   end
+  -- A job that ends soon after its start has its keys' lifetime from then.
+  local is_extended = not is_fresh(values[4], expiry)
+  local until_ms = kept_until or is_extended and expiry or nil
   if status == 'done' then
-    finish(id, kept_until or expiry, status, body, '', 'worker.settle', '{}', 'owner', settled(token))
+    end_job(id, until_ms, status, body, '', 'worker.settle', '{}', 'owner', settled(token))
   else
-    finish(id, kept_until or expiry, status, '', body, 'worker.settle', body, 'owner', settled(token))
+    end_job(id, until_ms, status, '', body, 'worker.settle', body, 'owner', settled(token))
   end
-  extend_key(values[5], expiry)
+  if is_extended then extend_key(values[5], expiry) end
   count_since('duration:', values[4] or now)
   store_exception(id, exception)
+  if is_child then record_end(id, true) end
   clear(entry)
   return 'settled'
 end

@@ -18,9 +18,9 @@
 --   max_open      how many open jobs a tenant may have; 0: any number
 --   max_retained  how many jobs of a tenant are retained; 0: any number
 --   max_bytes     how many bytes the jobs of a tenant may have; 0: any number
---   ...   for each job: how many arguments it has, and those: job id, task, payload, ttl_s, delay_ms,
---         idempotency, former name of it, fingerprint, tenant, given, extra fields; a job of another queue
---         than the default one has `queue` as its first extra field
+--   ...   for each job: how many arguments it has, and those: job id, task, payload, ttl_s; and where the
+--         job has any of these: delay_ms, idempotency, former name of it, fingerprint, tenant, given,
+--         extra fields; a job of another queue than the default one has `queue` as its first extra field
 -- RETURNS
 --   submitted   the job is created; then its id, and the time
 --   already     the idempotency key has this job; then its id, and 0
@@ -59,9 +59,13 @@ local function job_of_key(name)
 end
 
 local function submit(first, last)
-  local job_id, task, payload, ttl_s, delay_ms = unpack(ARGV, first, first + 4)
-  local idempotency, former, fingerprint, tenant, given = unpack(ARGV, first + 5, first + 9)
-  local extra = first + 10
+  local job_id, task, payload, ttl_s = unpack(ARGV, first, first + 3)
+  local delay_ms, idempotency, former, fingerprint, tenant, given = '0', '', '', '', '', '0'
+  local extra = first + 4
+  if extra <= last then
+    delay_ms, idempotency, former, fingerprint, tenant, given = unpack(ARGV, extra, extra + 5)
+    extra = extra + 6
+  end
   if extra < last or queue_suffix ~= '' then
     select_queue(extra < last and ARGV[extra] == 'queue' and ARGV[extra + 1])
   end

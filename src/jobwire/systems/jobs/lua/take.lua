@@ -11,7 +11,7 @@
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, idempotency:<name>,
 -- jobs:delayed, jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:worker:<consumer>,
--- jobs:queues, jobs:paused, jobs:stats:<minute>, jobs:failures:<hour>[:<tenant>]
+-- jobs:queues, jobs:paused, jobs:tasks, jobs:stats:<minute>, jobs:failures:<hour>[:<tenant>]
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -21,11 +21,11 @@
 --         entry, job id, task; before those of another queue than the default one: an empty text, its
 --         name, an empty text
 -- RETURNS
---   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, created_ts; and, where the job has extras: max_attempts, timeout_s, tenant, traceparent; and, where it has records: steps
+--   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, created_ts; and, where the job has extras: max_attempts, timeout_s, tenant, traceparent; and, where it has records or a parent: steps, parent
 --   dropped   a flat list: reason, entry, id
 --   paused    where some of the queues are paused: a list of those
 -- CLAUSES J-5 J-9 J-30 J-31 J-37 J-38 J-53
--- INCLUDE keys job state fence entry start
+-- INCLUDE keys job state failures fence entry awaits start
 local consumer, limit, token, ours = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local grace_ms, foreign_ms = tonumber(ARGV[7]), tonumber(ARGV[8])
 local tasks, queues = tonumber(ARGV[9]), tonumber(ARGV[10])

@@ -44,6 +44,7 @@ class QueueEventRoutes:
             lambda stream: self._follower.watch(queue, EventWriter(stream, _frame), after),
             hello=queues.QueueHello(queue),
             gap=("queue", queue),
+            table_use=self._follower.table_use,
         )
 
     async def follow_job(self, request: HttpRequest, queue: str, job_id: str) -> None:
@@ -66,6 +67,7 @@ class QueueEventRoutes:
             ),
             hello=queues.QueueHello(queue, job_id, str(state)),
             gap=("job_id", job_id),
+            table_use=self._follower.table_use,
         )
 
 

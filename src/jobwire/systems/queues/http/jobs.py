@@ -9,6 +9,7 @@ from jobwire.gateway.problems import Problem
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.route import Route, reply
 from jobwire.job.messages import CancelOutcome
+from jobwire.systems.queues.add_batcher import AddAnswer, Added
 from jobwire.systems.queues.admin import QueueAdmin
 from jobwire.systems.queues.codec import readable
 from jobwire.systems.queues.contract import NEWEST_FIRST, BullState, Refusal
@@ -19,7 +20,7 @@ from jobwire.systems.queues.http.route import queue_route
 from jobwire.systems.queues.http.tenant_limits import StoredJob, TenantLimits, size_of
 from jobwire.systems.queues.job_bodies import Outcome, added_body, job_body
 from jobwire.systems.queues.new_jobs import new_job
-from jobwire.systems.queues.queue import AddAnswer, Added, QueueProducer
+from jobwire.systems.queues.queue import QueueProducer
 
 _PAGE_BYTES: Final = 1 << 20
 """O-15: a page of jobs ends here, or after its first job."""

@@ -128,8 +128,8 @@ class QueuesView:
                 reply = await self._run("failures", name, kinds.since_ms, most)
             _, jobs = cast("tuple[int, list[list[str]]]", reply)
             scanned += len(jobs)
-            for job_id, at_ms, task, reason, worker in jobs:
-                code, message = _kind(readable(reason))
+            for job_id, at_ms, task, reason, worker, raised in jobs:
+                code, message = _kind(readable(reason), raised)
                 task, worker = readable(task), readable(worker)
                 kinds.add(name, task, code, message, int(at_ms), readable(job_id), worker)
         return FailurePart(kinds.bodies(), scanned, counts.total())
@@ -229,12 +229,12 @@ def _stats(hour: QueueHour) -> SystemStats:
     return SystemStats(now, minutes or QUIET_HOUR)
 
 
-def _kind(reason: str) -> tuple[str, str]:
-    """The type of the exception, where the reason begins with one, and the message."""
+def _kind(reason: str, raised: str) -> tuple[str, str]:
+    """The type of the exception, which the reason may begin with, and the message."""
     if reason == CANCELED:
         return CANCELED, ""
     found = _CODE.match(reason)
-    return (found[1], reason[found.end() :]) if found else ("", reason)
+    return (found[1], reason[found.end() :]) if found else (raised, reason)
 
 
 def _worker(seen: SeenWorker, now_ms: int) -> WorkerInfo:

@@ -7,7 +7,7 @@
 -- KEYS
 --   meta     hash    <prefix>:<queue>:meta
 -- ARGV
---   now_ms, extras, job_id, reason, channel, own_tokens
+--   now_ms, extras, job_id, reason, channel, own_tokens, publish
 -- RETURNS
 --   canceled   the job waited and is removed
 --   requested  a worker of ours runs the job and is asked to stop it
@@ -17,7 +17,7 @@
 --   gone       there is no such job
 -- CLAUSES B-8 B-17
 -- INCLUDE queue events enqueue parents remove purge slots
-local id, reason, channel, own = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local id, reason, channel, own, publish = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local key = queue .. id
 if redis.call('EXISTS', key) == 0 then return 'gone' end
 for _, state in ipairs({ 'completed', 'failed' }) do
@@ -27,7 +27,7 @@ if redis.call('LPOS', queue .. 'active', id) then
   redis.call('HSET', key, 'defa', reason)
   local token = redis.call('GET', key .. ':lock')
   if not token or string.sub(token, 1, #own) ~= own then return 'foreign' end
-  redis.call('PUBLISH', channel, token)
+  redis.call(publish, channel, token)
   return 'requested'
 end
 if is_scheduled(queue, id) then return 'scheduled' end

@@ -15,12 +15,15 @@
 -- CLAUSES B-5 B-10 B-16
 -- INCLUDE queue events enqueue lock memory
 local id, delay_ms, counts = ARGV[3], tonumber(ARGV[5]), ARGV[6] == '1'
-local left = leave_active(queue, id, ARGV[4], { unpack(ARGV, 7) })
+local due = delay_ms > 0 and now + delay_ms or now
+local left = leave_active(queue, id, ARGV[4], { unpack(ARGV, 7) }, function()
+  push_delayed(queue, id, due)
+end)
 if left ~= 'ok' then return refused_verb(queue, id, ARGV[4], 'delay', left) end
 remember_verb(queue, id, ARGV[4], 'delay')
 if counts then count(queue .. id, 'atm') end
 redis.call('HSET', queue .. id, 'delay', text(delay_ms))
-delay(queue, id, delay_ms)
+emit_trimmed(queue, 'delayed', 'jobId', id, 'delay', text(due))
 if extras and counts then emit_trimmed(queue, 'retry', 'jobId', id, 'delay', text(delay_ms)) end
 mark_delayed(queue)
 return { 'ok' }

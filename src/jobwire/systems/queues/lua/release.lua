@@ -15,18 +15,18 @@
 -- CLAUSES B-8 B-10 B-17
 -- INCLUDE queue events enqueue lock memory
 local id = ARGV[3]
-if redis.call('EXISTS', queue .. id) == 0 then return { 'missing' } end
-local found = unlock(queue, id, ARGV[4])
-if found ~= 'ok' then return refused_verb(queue, id, ARGV[4], 'release', found) end
-remember_verb(queue, id, ARGV[4], 'release')
-if redis.call('LREM', queue .. 'active', 1, id) > 0 then
+local left = leave_active(queue, id, ARGV[4], nil, function()
   local priority = priority_of(queue, id)
   if priority > 0 then
     redis.call('ZADD', queue .. 'prioritized', text(priority * 4294967296), id)
   else
     push(queue, id, 0, true)
   end
-  emit_waiting(queue, true, id, 'active')
+end)
+if left ~= 'ok' and left ~= 'not_active' then
+  return refused_verb(queue, id, ARGV[4], 'release', left)
 end
-local left = redis.call('PTTL', queue .. 'limiter')
-return { 'ok', left > 0 and left or 0 }
+remember_verb(queue, id, ARGV[4], 'release')
+if left == 'ok' then emit_waiting(queue, true, id, 'active') end
+local limited_ms = redis.call('PTTL', queue .. 'limiter')
+return { 'ok', limited_ms > 0 and limited_ms or 0 }

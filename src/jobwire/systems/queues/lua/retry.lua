@@ -16,11 +16,12 @@
 -- INCLUDE queue events enqueue lock fetch memory
 local id, lifo, fields = ARGV[3], ARGV[5] == '1', { unpack(ARGV, 6) }
 promote_due(queue)
-local left = leave_active(queue, id, ARGV[4], fields)
+local left = leave_active(queue, id, ARGV[4], fields, function()
+  push(queue, id, priority_of(queue, id), lifo)
+end)
 if left ~= 'ok' then return refused_verb(queue, id, ARGV[4], 'retry', left) end
-push(queue, id, priority_of(queue, id), lifo)
+remember_verb(queue, id, ARGV[4], 'retry')
 count(queue .. id, 'atm')
 emit_waiting(queue, true, id, 'active')
 if extras then emit_trimmed(queue, 'retry', 'jobId', id, 'delay', '0') end
-remember_verb(queue, id, ARGV[4], 'retry')
 return { 'ok' }

@@ -50,7 +50,6 @@ end
 local function finish_queue(q, ended)
   flush(q)
   if not ended then return end
-  trim_events(q)
   if redis.call('LLEN', q .. 'wait') == 0 and redis.call('LLEN', q .. 'active') == 0
     and redis.call('ZCARD', q .. 'prioritized') == 0 then
     emit(q, 'drained')

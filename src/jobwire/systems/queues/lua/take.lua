@@ -30,10 +30,20 @@ local by = {
 local next_token = TOKENS
 
 -- The next free token, for a job that is about to be started.
-local function with_token(job)
+local function with_token(found, job)
+  found.has_started = true
   job[4] = next_token - TOKENS
   next_token = next_token + 1
   return job
+end
+
+-- A queue whose keys are not what they should be does not stop the others.
+local function tried(found, action, ...)
+  local fine, raised = pcall(action, ...)
+  if not fine then
+    found.answers[#found.answers + 1], found.is_over = { 'broken', error_text(raised) }, true
+    next_token = next_token + 1 -- it may have locked a job
+  end
 end
 
 -- One job that cannot be started does not keep the others from their start.
@@ -45,7 +55,7 @@ local function start_popped(found, most)
       found.answers[#found.answers + 1] = { 'failed', error_text(job) }
       next_token = next_token + 1 -- it may have locked the job
     elseif job then
-      found.answers[#found.answers + 1] = with_token(job)
+      found.answers[#found.answers + 1] = with_token(found, job)
     end
   end
 end
@@ -64,18 +74,13 @@ local function take_some(found, last)
       found.answers[#found.answers + 1], found.is_over = job, true
       return
     end
-    found.answers[#found.answers + 1] = with_token(job)
+    found.answers[#found.answers + 1] = with_token(found, job)
   end
 end
 
--- A queue whose keys are not what they should be does not stop the others.
 local function take_from(found, most)
   local last = math.min(#ARGV, next_token + most - 1)
-  if found.is_over or next_token > last then return end
-  local fine, raised = pcall(take_some, found, last)
-  if not fine then
-    found.answers[#found.answers + 1], found.is_over = { 'broken', error_text(raised) }, true
-  end
+  if not found.is_over and next_token <= last then tried(found, take_some, found, last) end
 end
 
 local all, answers = {}, {}
@@ -88,6 +93,6 @@ for at, key in ipairs(KEYS) do
 end
 for _, found in ipairs(all) do take_from(found, #ARGV) end
 for _, found in ipairs(all) do
-  if found.answers[1] and found.answers[1][1] == 'job' then mark_next(found.q) end
+  if found.has_started then tried(found, mark_next, found.q) end
 end
 return answers

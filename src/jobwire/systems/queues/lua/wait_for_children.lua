@@ -22,9 +22,10 @@ local dependencies = queue .. id .. ':dependencies'
 local pending = child == '' and redis.call('SCARD', dependencies)
   or child ~= '' and redis.call('SISMEMBER', dependencies, child)
 if pending == 0 then return refused_verb(queue, id, ARGV[4], 'children', 'no_children') end
-local left = leave_active(queue, id, ARGV[4])
+local left = leave_active(queue, id, ARGV[4], nil, function()
+  redis.call('ZADD', queue .. 'waiting-children', text(now), id)
+end)
 if left ~= 'ok' then return refused_verb(queue, id, ARGV[4], 'children', left) end
 remember_verb(queue, id, ARGV[4], 'children')
-redis.call('ZADD', queue .. 'waiting-children', text(now), id)
 emit(queue, 'waiting-children', 'jobId', id, 'prev', 'active')
 return { 'ok' }

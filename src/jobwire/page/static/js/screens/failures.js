@@ -3,7 +3,7 @@ import { html, nothing, icon, empty, segments, timeAgo, time } from "../ui.js";
 import { may, update } from "../store.js";
 import { get, getJob } from "../api.js";
 import { ask } from "../dialog.js";
-import { each, runAgain } from "../acts.js";
+import { each, retryMany } from "../acts.js";
 import { clock, count, plural, shortId, shortWorker, zone } from "../format.js";
 import { jobLink, link, go } from "../router.js";
 import { bars, dataTable } from "../charts.js";
@@ -66,23 +66,20 @@ const SAMPLES = {
     };
   },
 };
-// The reason of a job of a queue, as the server splits it.
+// The reason of a job of a queue, as the server splits it. The type of an exception that is only in the
+// stack is not part of a summary.
 const CODE = /^([A-Za-z_][\w.]{0,60}(?:Error|Exception))(?::\s*|$)/;
 const reasonFits = (reason, kind) => {
   const text = String(reason ?? "");
   if (kind.code === "canceled") return text === "canceled";
   const found = CODE.exec(text);
   return (
-    (found?.[1] ?? "") === kind.code &&
+    (found?.[1] ?? kind.code) === kind.code &&
     firstLine(text.slice(found?.[0].length ?? 0))
       .trim()
       .startsWith(kind.message.slice(0, 60))
   );
 };
-const fits = (job, kind) =>
-  (job.error?.code ?? "") === kind.code &&
-  (kind.message === "" || firstLine(job.error?.message).startsWith(kind.message.slice(0, 60)));
-
 class Failures {
   body = null;
   texts = {}; // of the exceptions
@@ -146,18 +143,14 @@ class Failures {
     update();
   }
 
-  // The stored jobs of a kind, found by a scan that is bounded.
-  async jobsOf(kind) {
-    if (kind.system === "queues") return this.queueJobsOf(kind);
-    const ids = [];
-    let cursor;
-    for (let pages = 0; pages < PAGES && ids.length < kind.count; pages++) {
-      const page = await get("/v1/jobs", { status: "error", task: kind.task, limit: 200, cursor });
-      ids.push(...page.jobs.filter((job) => fits(job, kind)).map((job) => job.job_id));
-      cursor = page.cursor;
-      if (!cursor) break;
+  // The stored jobs of a kind: how many, and what runs them again.
+  async runnable(kind) {
+    if (kind.system === "queues") {
+      const ids = await this.queueJobsOf(kind);
+      return [ids.length, () => each(ids, retryJob(kind.name), "submitted again")];
     }
-    return ids.slice(0, kind.count);
+    const { matched } = await retryMany(kind, { dryRun: true });
+    return [matched, () => retryMany(kind)];
   }
 
   async queueJobsOf(kind) {
@@ -180,29 +173,29 @@ class Failures {
     this.result = "";
     update();
     try {
-      const ids = await this.jobsOf(kind);
-      if (!ids.length) this.result = "None of these jobs is stored any more.";
+      const [found, act] = await this.runnable(kind);
+      if (!found) this.result = "None of these jobs is stored any more.";
       else {
         const fewer =
-          ids.length < kind.count
-            ? ` ${plural(kind.count - ids.length, "other")} of this kind cannot be found any more.`
+          found < kind.count
+            ? ` ${plural(kind.count - found, "other")} of this kind cannot be found any more.`
             : "";
-        const inQueue = kind.system === "queues";
-        const what = inQueue
-          ? `They wait in the queue ${kind.name} again, with the same data.`
-          : `New ${kind.task} jobs with the same payloads; each failed job is run again once. The failed ones stay as they are.`;
+        const what =
+          kind.system === "queues"
+            ? `They wait in the queue ${kind.name} again, with the same data.`
+            : `New ${kind.task} jobs with the same payloads; each failed job is run again once. The failed ones stay as they are.`;
         ask(
-          `Run ${plural(ids.length, "job")} again?`,
+          `Run ${plural(found, "job")} again?`,
           what + fewer,
           async () => {
-            const act = inQueue ? retryJob(kind.name) : (job) => runAgain(job, { once: true });
-            const { done, refusal } = await each(ids, act, "submitted again");
+            const { done, already = 0, refusal } = await act();
+            const before = already ? ` ${count(already)} had been run again before.` : "";
             this.result = refusal
-              ? `${plural(done, "job")} submitted again; ${ids.length - done} not: ${refusal.message}`
-              : `${plural(done, "job")} submitted again.`;
+              ? `${plural(done, "job")} submitted again; ${count(found - done - already)} not: ${refusal.message}`
+              : `${plural(done, "job")} submitted again.${before}`;
             update();
           },
-          { yes: `Run ${count(ids.length)} again` },
+          { yes: `Run ${count(found)} again` },
         );
       }
     } catch (problem) {

@@ -58,7 +58,10 @@ function hiddenWords(image, text) {
   if (image.hidden_areas === 0 || text === "none") return "nothing was found to hide";
   if (!text)
     return image.hidden_areas == null ? "" : `${plural(image.hidden_areas, "area")} hidden`;
-  const parts = [...new URLSearchParams(text)].map(([label, n]) => plural(Number(n) || 0, label));
+  const named = (label) => (label === "drawn" ? "drawn area" : label);
+  const parts = [...new URLSearchParams(text)].map(([label, n]) =>
+    plural(Number(n) || 0, named(label)),
+  );
   return `${parts.join(", ")} hidden`;
 }
 
@@ -70,6 +73,7 @@ const saved = (before, after) => {
 const stateOf = (image) =>
   ({ ready: "done", failed: "failed" })[image.status] ??
   (!image.stage || image.stage === "queued" ? "waiting" : "running");
+const stateView = (image) => (image.held ? state("running", "In review") : state(stateOf(image)));
 const nameOf = (image) => image.filename || "photo";
 const webpName = (image) => `${nameOf(image).replace(/\.[^.]*$/, "") || "photo"}.webp`;
 
@@ -81,6 +85,7 @@ class Images {
   gone = false;
   deleted = new Set(); // ids; a list that was read before the deletion may come after it
   marked = { id: "", areas: [] }; // on the held photo that is shown
+  decided = ""; // a held photo that was approved or rejected here
   drawing = null; // the area under the pointer
   from = null; // where it began
   over = false; // a file is held over the drop zone
@@ -240,7 +245,7 @@ class Images {
     const ready = image.status === "ready";
     const found = ready ? picture(picturePath(image.image_id)) : null;
     const took = at(image.updated_at) - at(image.created_at);
-    return html`<section class="shown"><header><h2 class="cut">${this.id ? nameOf(image) : "Newest result"}</h2>${ready ? nothing : state(stateOf(image))}<span class="grow"></span>
+    return html`<section class="shown"><header><h2 class="cut">${this.id ? nameOf(image) : "Newest result"}</h2>${ready ? nothing : stateView(image)}<span class="grow"></span>
         <span class="muted small nowrap">${ready ? html`ready ${timeAgo(at(image.updated_at))}, ${duration(took)} in all` : nothing}</span></header>
       ${ready ? this.published(image, found) : image.status === "failed" ? html`<div class="notice bad">${icon("warn")}<div><b class="bold">${image.error?.message}</b> <code>${image.error?.code}</code><div class="soft">Nothing of it was published; the original is deleted.</div></div></div>` : image.held ? this.held(image) : html`<div class="row">${stageBar(image.stage ?? "")}<span class="muted small">${image.stage === "queued" ? "announced; the photo has not arrived yet" : (DOING[image.stage] ?? "")}</span></div>`}
       ${ready ? nothing : html`<div class="row gap">${this.deleteButton(image)}</div>`}</section>`;
@@ -250,6 +255,7 @@ class Images {
   held(image) {
     if (!may("admin"))
       return html`<div class="notice">${icon("warn")}<div>Nothing was found to hide. A reviewer with the scope admin decides.</div></div>`;
+    if (this.decided === image.image_id) return html`<p class="soft">The decision was sent.</p>`;
     const found = picture(heldPath(image.image_id));
     if (this.marked.id !== image.image_id) this.marked = { id: image.image_id, areas: [] };
     const { areas } = this.marked;
@@ -257,7 +263,7 @@ class Images {
     const place = ({ left, top, width, height }) =>
       `left:${left * 100}%;top:${top * 100}%;width:${width * 100}%;height:${height * 100}%`;
     return html`<p class="soft">Nothing was found to hide. Draw over what must not be seen, then approve or reject the photo.</p>
-      ${found.url ? html`<div class="draw" @pointerdown=${this.beginArea} @pointermove=${this.moveArea} @pointerup=${this.endArea} @pointercancel=${this.endArea}><img class="held" draggable="false" src=${found.url} alt="The photo ${nameOf(image)}, which waits for a reviewer" />${shown.map((area) => html`<i .style=${place(area)}></i>`)}</div>` : html`<div class="pic hole">${found.error ?? ""}</div>`}
+      ${found.url ? html`<div class="draw" @pointerdown=${this.beginArea} @pointermove=${this.moveArea} @pointerup=${this.endArea} @pointercancel=${this.endArea}><img draggable="false" src=${found.url} alt="The photo ${nameOf(image)}, which waits for a reviewer" />${shown.map((area) => html`<i .style=${place(area)}></i>`)}</div>` : html`<div class="pic hole">${found.error ?? ""}</div>`}
       <div class="row wrap gap"><button class="btn slim" ?disabled=${!areas.length} @click=${() => this.hide(image)}>Hide ${plural(areas.length, "area")}</button>
         <button class="btn slim" ?disabled=${!areas.length} @click=${() => this.clearAreas()}>Clear</button>
         <button class="btn slim primary" ?disabled=${areas.length > 0} @click=${() => this.decide(image, "approve")}>Approve</button>
@@ -324,7 +330,10 @@ class Images {
       this.marked.areas = [];
       if (verb === "areas")
         setTimeout(() => (forget(heldPath(image.image_id)), update()), AGAIN_MS);
-      else forget(heldPath(image.image_id));
+      else {
+        this.decided = image.image_id; // its picture is not read again
+        forget(heldPath(image.image_id));
+      }
       pollNow();
     } catch (problem) {
       this.refusal = problem.message;
@@ -384,7 +393,7 @@ class Images {
     const failedAt = uploads.find((each) => each.id === image.image_id)?.failedAt ?? "";
     return html`<tr class=${this.id === image.image_id ? "picked" : ""} @click=${openRow}>
       <td class="th">${thumbnail(ready ? picturePath(image.image_id) : "", "")}</td>
-      <td class="state">${state(stateOf(image))}</td>
+      <td class="state">${stateView(image)}</td>
       <td class="bold cut name"><a href=${link(["images", image.image_id])}>${nameOf(image)}</a></td>
       <td class="hide">${image.status === "failed" && !failedAt ? nothing : stageBar(ready ? "done" : (image.stage ?? ""), failedAt)}</td>
       <td class="muted cut says">${this.note(image)}</td>

@@ -16,12 +16,12 @@ import { app, announce, may } from "../store.js";
 import { getJob } from "../api.js";
 import { EventFollower } from "../events.js";
 import { ask, submitSheet } from "../dialog.js";
-import { cancelJob, runAgain } from "../acts.js";
+import { cancelJob, runAgain, sendSignal } from "../acts.js";
 import { count, duration, age, now, plural, shortId, shortWorker, zone } from "../format.js";
 import { JobScreen, eventData, jsonPart, sizeOf } from "../jobview.js";
 import { go, jobLink } from "../router.js";
 import { pollNow } from "../poll.js";
-import { eventName } from "../lifeline.js";
+import { eventName, waitText } from "../lifeline.js";
 import { isUnread, unread } from "../fleet.js";
 
 // Tokens that follow each other become one row with their text.
@@ -78,7 +78,14 @@ class StreamJob extends JobScreen {
     } else if (event.type === "progress" && this.job)
       this.job = { ...this.job, progress: event.data };
     else if (event.type === "running" && this.job?.status === "queued")
-      this.job = { ...this.job, status: "running", due_ts: null };
+      this.job = { ...this.job, status: "running", due_ts: null, waits_for: null };
+    else if (event.type === "suspended" && this.job && !this.ended)
+      this.job = {
+        ...this.job,
+        status: "queued",
+        due_ts: event.data?.until,
+        waits_for: event.data,
+      };
   }
 
   cancel = () =>
@@ -152,6 +159,23 @@ class StreamJob extends JobScreen {
         "Run again of",
         html`<a class="link mono" href=${jobLink(this.wireName, job.retry_of)}>${shortId(job.retry_of)}</a>`,
       ],
+      job.parent && [
+        "Child of",
+        html`<a class="link mono" href=${jobLink(this.wireName, job.parent.job_id)}>${shortId(job.parent.job_id)}</a>`,
+      ],
+      job.children && [
+        "Children",
+        html`${job.children.done} of ${job.children.total} done
+          <ul class="children">${job.children.first.map((child) => html`<li><a class="link mono" href=${jobLink(this.wireName, child.job_id)}>${child.name}</a> <span class="muted">${child.status ?? "open"}</span></li>`)}</ul>`,
+      ],
+      job.failure_of && [
+        "Failure of",
+        html`<a class="link mono" href=${jobLink(this.wireName, job.failure_of)}>${shortId(job.failure_of)}</a>`,
+      ],
+      job.on_failure && [
+        "Followed by",
+        html`<a class="link mono" href=${jobLink(this.wireName, job.on_failure)}>${shortId(job.on_failure)}</a>`,
+      ],
     ];
   }
 
@@ -222,8 +246,30 @@ class StreamJob extends JobScreen {
     return row?.queues?.find((each) => each.name === (this.job?.queue || "default")) ?? row;
   }
 
+  signal = (event) => {
+    event.preventDefault();
+    const text = new FormData(event.target).get("value").trim();
+    let value = text;
+    try {
+      value = text ? JSON.parse(text) : null;
+    } catch {
+      // Any other text is sent as it is.
+    }
+    return this.attempt(() => sendSignal(this.id, this.job.waits_for.name, value))();
+  };
+
+  // What a suspended job waits for; a signal can be sent from here.
+  waitView(wait) {
+    const form = html`<form class="row" @submit=${this.signal}>
+      <input name="value" autocomplete="off" aria-label="Value of the signal" placeholder='{"by": "ann"}' />
+      <button class="btn">Send signal</button></form>`;
+    return html`<div class="notice">${icon("scheduled")}<div><b class="bold">Waiting for ${waitText(wait)}</b> until ${time(wait.until, { day: true })}.
+      ${wait.for === "signal" && may("signal") ? form : nothing}</div></div>`;
+  }
+
   notices() {
     const { job } = this;
+    if (job.waits_for) return this.waitView(job.waits_for);
     if (job.status !== "queued" || job.due_ts) return nothing;
     if (this.queueRow?.paused)
       return html`<div class="notice">${icon("pause")}<div><b class="bold">The queue ${job.queue} is paused.</b> The job waits until it is resumed.</div></div>`;

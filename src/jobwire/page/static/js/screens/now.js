@@ -76,7 +76,7 @@ function verdict({ systems: rows, unavailable }, stored) {
       icon: "warn",
       tone: "warn",
       title: `${title[0].toUpperCase()}${title.slice(1)}.`,
-      text: others,
+      text: `${others[0].toUpperCase()}${others.slice(1)}`,
       command: dead.name === "default" ? "jobwire worker" : "jobwire worker module:app",
     };
   }
@@ -110,19 +110,21 @@ function verdict({ systems: rows, unavailable }, stored) {
     };
   }
   const [waiting, running] = [sum(rows, "waiting"), sum(rows, "running")];
+  const suspended = sum(rows, "suspended");
+  const asleep = suspended ? ` ${plural(suspended, "job")} suspended.` : "";
   if (!waiting && !running)
     return {
       icon: "ok",
       tone: "running",
       title: "Quiet. Nothing is waiting.",
-      text: `${plural(workers, "worker")}, ${plural(sum(rows, "slots"), "free slot")}.${tail}`,
+      text: `${plural(workers, "worker")}, ${plural(sum(rows, "slots"), "free slot")}.${asleep}${tail}`,
     };
   const oldest = oldestOf(rows);
   return {
     icon: "ok",
     tone: "running",
     title: "Everything is being taken.",
-    text: `${count(running)} running, ${count(waiting)} waiting${oldest ? `, the oldest for ${duration(oldest.oldest_waiting_ms)}` : ""}.${tail}`,
+    text: `${count(running)} running, ${count(waiting)} waiting${oldest ? `, the oldest for ${duration(oldest.oldest_waiting_ms)}` : ""}.${asleep}${tail}`,
   };
 }
 

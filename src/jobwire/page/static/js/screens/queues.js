@@ -156,7 +156,7 @@ class Queues {
     return html`<div class="bar">${filterField(this, "Filter queues and jobs by name or id", "Queue, job name or id")}
         ${wireSwitch(WIRE)}<span class="grow"></span><span class="muted small wide">${paused ? `${count(paused)} paused` : nothing}</span></div>
       ${refusalView(this.refusal)}${this.own?.view(q) ?? nothing}
-      ${shown.length ? html`${this.own ? html`<header class="part"><h2>Queues of BullMQ</h2></header>` : nothing}${this.table(shown)}` : this.own?.shows(q) ? nothing : this.nothing()}${this.foundView()}`;
+      ${shown.length ? html`${this.own ? html`<section><header><h2>Queues of BullMQ</h2></header>${this.table(shown)}</section>` : this.table(shown)}` : this.own?.shows(q) ? nothing : this.nothing()}${this.foundView()}`;
   }
 }
 

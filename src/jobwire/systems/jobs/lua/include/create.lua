@@ -34,8 +34,9 @@ end
 local function create(job_id, task, payload, ttl_s, delay_ms, idempotency, tenant, first, last)
   local job, events = job_key(job_id), events_key(job_id)
   local entry_id, expiry = delay_ms == '0' and next_entry_id() or nil, expiry_of(ttl_s)
-  redis.call('HSET', job, 'job_id', job_id, 'task', task, 'payload', payload, 'status', 'queued',
-    'created_ts', now, 'updated_ts', now, 'ttl_s', ttl_s, 'result', '', 'error', '',
+  -- A small hash is searched from its beginning: what later transitions read and write comes first.
+  redis.call('HSET', job, 'status', 'queued', 'updated_ts', now, 'ttl_s', ttl_s, 'created_ts', now,
+    'result', '', 'error', '', 'job_id', job_id, 'task', task, 'payload', payload,
     extra_fields(entry_id, first, last))
   redis.call('PEXPIREAT', job, expiry)
   redis.call('XADD', events, '*',

@@ -12,6 +12,7 @@ local clock_key = prefix .. 'jobs:clock'
 local queues_key = prefix .. 'jobs:queues'
 local paused_key = prefix .. 'jobs:paused'
 local control = prefix .. 'jobs:control'
+local shards_key = prefix .. 'jobs:shards'
 
 -- J-53: `queue` is the stream of the queue that a script works on, the default queue at first. Entry
 -- ids of two streams may be equal: with `queue_suffix` an entry is unique among all queues.
@@ -39,6 +40,8 @@ local function events_key(id)
 end
 -- D-1: the record of a job: results of its steps, and what it waits for.
 local function steps_key(id) return job_key(id) .. ':steps' end
+-- D-8: the names that a suspended job lacks.
+local function awaits_key(id) return job_key(id) .. ':awaits' end
 local function stub_key(id) return job_key(id) .. ':stub' end
 -- J-11: the default tenant, other tenants and cron each have a prefix of their own. A name without one
 -- is a caller's text that an earlier version stored: it must not reach any other key.

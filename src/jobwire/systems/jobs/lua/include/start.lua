@@ -59,7 +59,7 @@ local function read_startable(id)
     end
   end
   return try_read_job(id, 'entry_id', 'cancel_ts', 'attempt', 'deliveries', 'created_ts',
-    'max_attempts', 'timeout_s', 'tenant', 'traceparent', 'queue', 'steps')
+    'max_attempts', 'timeout_s', 'tenant', 'traceparent', 'queue', 'steps', 'parent')
 end
 
 -- The job of an entry if it may run: the entry counts, and the job has neither ended nor expired.
@@ -82,7 +82,7 @@ local function read_runnable(entry, id)
   job.expiry = expiry_of(job.ttl_s)
   job.attempt = tonumber(job.attempt) or 1
   job.deliveries = tonumber(job.deliveries) or 0
-  if job.cancel_ts then
+  if job.cancel_ts or job.parent and awaits().is_orphaned(job.parent) then
     finish_canceled(id, job.expiry, job.attempt, 'worker.start')
     clear_owner(id)
     return drop('canceled', entry, id)
@@ -98,7 +98,7 @@ local function add_started(entry, job, task, payload, token)
   if job.tenant ~= nil then
     row[9], row[10], row[11], row[12] = job.max_attempts, job.timeout_s, job.tenant, job.traceparent
     -- D-3: the worker reads the record of such a job before it calls the handler.
-    if job.steps then row[13] = job.steps end
+    if job.steps or job.parent then row[13], row[14] = job.steps, job.parent or nil end
   end
   started[#started + 1] = row
 end

@@ -102,50 +102,24 @@ local function problem(code, message, attempt)
     .. (tonumber(attempt) or 1) .. '}'
 end
 
--- The first line of an error message, without what differs from job to job: ids and long numbers.
-local function first_line(message)
-  local line = string.sub(string.match(message, '^[^\r\n]*'), 1, 200)
-  line = string.gsub(line, '%x+%-%x+%-%x+%-%x+%-%x+', '\226\128\166')
-  line = string.gsub(line, '%x%x%x%x%x%x%x%x+', '\226\128\166')
-  return (string.gsub(line, '%d%d%d%d%d+', '\226\128\166'))
-end
+-- What follows a failed job: set by the include `failures` in scripts that end jobs with an error.
+local on_error
 
--- The kind of a failure as a field: task, code, first line. A tenant's hour has a bounded number of
--- kinds: further ones are counted by task and code, and after that together.
-local function failure_field(key, task, code, line)
-  local kinds = redis.call('HLEN', key)
-  for _, kind in ipairs({{400, task, code, line}, {500, task, code, ''}}) do
-    local field = cjson.encode({kind[2], kind[3], kind[4]})
-    if kinds < kind[1] or redis.call('HEXISTS', key, field) == 1 then return field end
-  end
-  return cjson.encode({'', '', ''})
-end
-
--- O-11: count a failed job by hour and kind, with a sample. `err` is its error object.
-local function count_failure(id, err)
-  local task, tenant, worker = unpack(redis.call('HMGET', job_key(id), 'task', 'tenant', 'worker'))
-  local object = cjson.decode(err)
-  local code = type(object.code) == 'string' and string.sub(object.code, 1, 64) or ''
-  local message = type(object.message) == 'string' and object.message or ''
-  local key = failures_key(math.floor(now_ms / 3600000), tenant)
-  local field = failure_field(key, string.sub(task or '', 1, 200), code, first_line(message))
-  local known = redis.call('HGET', key, field)
-  local times, first, _, _, last_worker = unpack(known and cjson.decode(known) or {0, now})
-  -- Where several workers had such jobs, no worker is named.
-  worker = string.sub(worker or '', 1, 200)
-  if known and last_worker ~= worker then worker = '' end
-  redis.call('HSET', key, field, cjson.encode({times + 1, first, now, id, worker}))
-  redis.call('EXPIRE', key, 90000)
-end
-
--- J-31: the state first, then the terminal event; the entry is acknowledged after both, in flush.
-local function finish(id, expiry, status, result, err, step, data, ...)
+-- J-31: the state first, then the terminal event; the entry is acknowledged after both, in flush. A job
+-- that may have a parent ends by `finish`.
+local function end_job(id, expiry, status, result, err, step, data, ...)
   update(id, expiry, 'status', status, 'result', result, 'error', err, ...)
   emit(id, expiry, status, step, data)
   count(status)
-  -- A key or an error object of a wrong form must not keep a job from ending.
-  if status == 'error' then pcall(count_failure, id, err) end
+  if status == 'error' then on_error(id, err) end
   closed[#closed + 1] = id
+end
+
+-- D-15: the end of a child is recorded with its parent, in the same step (include awaits).
+local record_end
+local function finish(id, ...)
+  end_job(id, ...)
+  record_end(id, true)
 end
 
 -- From here on the token of the last delivery does not pass the fence.

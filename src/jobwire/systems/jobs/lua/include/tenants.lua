@@ -8,7 +8,7 @@ local exceeded_limit, count_open, write_open
 if ARGV[2] ~= '0' or ARGV[3] ~= '0' or ARGV[4] ~= '0' then
   local max_open, max_retained, max_bytes = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
   local recount_limit, recount_every_ms, tenant_ttl_s = 10000, 200, 2592000
-  local tenants, added, spans = {}, {}, {}
+  local tenants, added, unwritten = {}, {}, {}
 
   local function tenant_open_key(tenant) return open_key .. ':' .. tenant end
 
@@ -43,14 +43,14 @@ if ARGV[2] ~= '0' or ARGV[3] ~= '0' or ARGV[4] ~= '0' then
   -- is a part of it. The microseconds of the server's clock decide.
   local sample = 16384
   local function write_bytes(tenant)
-    for span, size in pairs(spans[tenant] or {}) do
+    for ttl_s, size in pairs(unwritten[tenant] or {}) do
       if size >= sample then
-        add_bytes(tenant, span, size)
+        add_bytes(tenant, span_of(now_ms + ttl_s * 1000), size)
       elseif time[2] % sample < size then
-        add_bytes(tenant, span, sample)
+        add_bytes(tenant, span_of(now_ms + ttl_s * 1000), sample)
       end
     end
-    spans[tenant] = {}
+    unwritten[tenant] = nil
   end
 
   -- The bytes of a tenant whose sum would exceed the limit, without those that have expired.
@@ -91,9 +91,12 @@ if ARGV[2] ~= '0' or ARGV[3] ~= '0' or ARGV[4] ~= '0' then
     known.open, known.retained = known.open + 1, known.retained + 1
     if max_bytes > 0 then
       known.bytes = known.bytes + size
-      local list, span = spans[tenant] or {}, span_of(now_ms + ttl_s * 1000)
-      spans[tenant] = list
-      list[span] = (list[span] or 0) + size
+      local sizes = unwritten[tenant]
+      if sizes then
+        sizes[ttl_s] = (sizes[ttl_s] or 0) + size
+      else
+        unwritten[tenant] = { [ttl_s] = size }
+      end
     end
     local list = added[tenant] or {}
     added[tenant] = list
@@ -102,7 +105,7 @@ if ARGV[2] ~= '0' or ARGV[3] ~= '0' or ARGV[4] ~= '0' then
   end
 
   function write_open()
-    for tenant in pairs(spans) do write_bytes(tenant) end
+    for tenant in pairs(unwritten) do write_bytes(tenant) end
     if max_open == 0 then return end
     for tenant, list in pairs(added) do
       redis.pcall('ZADD', tenant_open_key(tenant), unpack(list))

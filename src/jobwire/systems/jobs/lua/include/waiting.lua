@@ -11,4 +11,5 @@ local function cancel_waiting(job, canceled_ttl_s, step)
   redis.call('PEXPIREAT', steps_key(job.id), expiry)
   redis.call('ZREM', delayed_key, job.id)
   redis.call('ZREM', suspended_key, job.id)
+  redis.call('DEL', awaits_key(job.id))
 end

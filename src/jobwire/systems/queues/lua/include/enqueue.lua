@@ -28,20 +28,22 @@ local function is_blocked(q)
   return found.most and redis.call('LLEN', q .. 'active') >= found.most or false
 end
 
--- A marker that this script has set is still there.
+-- A marker that this script has set is still there. Where the server refuses it, workers notice the
+-- job a little later.
 local marked = {}
 local function mark_work(q)
   if marked[q] or is_blocked(q) then return end
-  redis.call('ZADD', q .. 'marker', 0, '0')
+  redis.pcall('ZADD', q .. 'marker', 0, '0')
   marked[q] = true
 end
 
--- When the first delayed job is due in ms, maybe with a fraction; nil where there is none.
+-- When the first delayed job is due in ms, maybe with a fraction; nil where there is none, or its time
+-- is no time.
 local function next_due(q)
   local head = redis.call('ZRANGE', q .. 'delayed', 0, 0, 'WITHSCORES')
   if not head[1] then return nil end
-  local score = tonumber(head[2])
-  if score >= RAW_BELOW then return score / SHIFT end
+  local score = math.max(0, tonumber(head[2]))
+  if score >= RAW_BELOW then return number(score / SHIFT) end
   local shifted =
     redis.call('ZRANGEBYSCORE', q .. 'delayed', RAW_BELOW, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   return shifted[1] and math.min(score, tonumber(shifted[2]) / SHIFT) or score

@@ -29,9 +29,10 @@ local function promote_due(q)
   if #raw + #due > 0 then mark_work(q) end
 end
 
--- How long a rate-limited queue has to wait, in ms; 0 where it may go on.
+-- How long a rate-limited queue has to wait, in ms; 0 where it may go on. A queue that was limited by
+-- hand has 2^53 - 1 started jobs, more than `number` takes.
 local function limited_for(q, max)
-  if not max or max > (number(redis.call('GET', q .. 'limiter')) or 0) then return 0 end
+  if not max or max > (tonumber(redis.call('GET', q .. 'limiter')) or 0) then return 0 end
   local left = redis.call('PTTL', q .. 'limiter')
   if left == 0 then redis.call('DEL', q .. 'limiter') end
   return left > 0 and left or 0
@@ -49,7 +50,12 @@ end
 -- Many ids at once, where no limit has to be looked at before each of them.
 local function pop_many(q, most)
   local ids = redis.call('RPOP', q .. 'wait', most) or {}
-  if #ids > 0 then redis.call('LPUSH', q .. 'active', unpack(ids)) end
+  if #ids == 0 then return ids end
+  local fine, raised = pcall(redis.call, 'LPUSH', q .. 'active', unpack(ids))
+  if not fine then
+    for at = #ids, 1, -1 do redis.call('RPUSH', q .. 'wait', ids[at]) end
+    error(raised, 0)
+  end
   return ids
 end
 
@@ -60,12 +66,17 @@ local function pop(q)
   for _ = 1, 100 do
     local id = redis.call('RPOPLPUSH', q .. 'wait', q .. 'active')
     if not id then
-      id = redis.call('ZPOPMIN', q .. 'prioritized')[1]
+      local first = redis.call('ZPOPMIN', q .. 'prioritized')
+      id = first[1]
       if not id then
         redis.call('DEL', q .. 'pc')
         return nil
       end
-      redis.call('LPUSH', q .. 'active', id)
+      local fine, raised = pcall(redis.call, 'LPUSH', q .. 'active', id)
+      if not fine then
+        redis.call('ZADD', q .. 'prioritized', first[2], id)
+        error(raised, 0)
+      end
     end
     local row = read_row(q .. id)
     if row then return id, row end

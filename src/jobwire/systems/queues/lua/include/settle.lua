@@ -22,6 +22,14 @@ local function leave(q, id, token, target, fields)
   return 'ok', row
 end
 
+-- Before the first end is written: the limit may be 0, and others must see the ends.
+local trimmed = {}
+local function trim_once(q)
+  if trimmed[q] then return end
+  trimmed[q] = true
+  trim_events(q)
+end
+
 -- `job`: id, token, target, value, attempts, keep, fields. Returns a word of RETURNS.
 local function settle_job(q, job, points)
   local id, target, value = job.id, job.target, job.value
@@ -43,6 +51,7 @@ local function settle_job(q, job, points)
     retain(q, id, target, job.keep)
   end
 
+  trim_once(q)
   if extras and target == 'completed' then
     emit(
       q, target, 'jobId', id, property, value, 'prev', 'active', 'timestamp', text(now)

@@ -1,0 +1,107 @@
+"""The shards of an installation: one queue each, and calls to all of them (G-1, G-4).
+
+Made once by a gateway that has `jobs.shards`. Without that setting nothing here is used.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from jobwire.job.errors import BackendUnavailable
+from jobwire.systems.jobs.contract import StreamsKeys
+from jobwire.systems.jobs.queue import StreamsQueue
+from jobwire.systems.jobs.settings import StreamsSettings
+from jobwire.valkey import Connection
+
+_SILENT_S: Final = 1.5
+"""A shard that does not answer a read within this time is left out, and named."""
+_STILL_SILENT_S: Final = 0.2
+"""The same for one without a connection, or that did not answer the last time."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One shard."""
+
+    number: int
+    connection: Connection
+    settings: StreamsSettings
+    queue: StreamsQueue
+
+    @property
+    def keys(self) -> StreamsKeys:
+        return self.queue.keys
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered(Generic[T]):
+    """The answers of the shards that answered, in their order, and the others."""
+
+    answers: Sequence[tuple[Shard, T]]
+    silent: tuple[int, ...]
+
+    @property
+    def values(self) -> list[T]:
+        return [answer for _, answer in self.answers]
+
+
+class Shards:
+    """All shards, by number."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._by_number = {shard.number: shard for shard in shards}
+        self._silent: set[int] = set()
+        """Those that did not answer the last time."""
+
+    @property
+    def first(self) -> Shard:
+        """Where cron entries, the workers' registrations and the shard table are."""
+        return self._by_number[0]
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(self._by_number.values())
+
+    def get(self, number: int) -> Shard | None:
+        return self._by_number.get(number)
+
+    def __getitem__(self, number: int) -> Shard:
+        return self._by_number[number]
+
+    async def gather(self, read: Callable[[Shard], Awaitable[T]]) -> Gathered[T]:
+        """Ask all shards at once; BackendUnavailable if none answers."""
+
+        async def ask(shard: Shard) -> T | BackendUnavailable:
+            known = shard.number in self._silent or not shard.connection.connected
+            try:
+                async with asyncio.timeout(_STILL_SILENT_S if known else _SILENT_S):
+                    answer = await read(shard)
+                self._silent.discard(shard.number)
+                return answer
+            except BackendUnavailable as error:
+                return error
+            except TimeoutError:
+                self._silent.add(shard.number)
+                return BackendUnavailable(f"shard {shard.number} does not answer")
+
+        found = await asyncio.gather(*map(ask, self))
+        answers: list[tuple[Shard, T]] = []
+        failed: list[tuple[int, BackendUnavailable]] = []
+        for shard, answer in zip(self, found, strict=True):
+            if isinstance(answer, BackendUnavailable):
+                failed.append((shard.number, answer))
+            else:
+                answers.append((shard, answer))
+        if not answers:
+            raise failed[0][1]
+        return Gathered(answers, tuple(number for number, _ in failed))
+
+    async def of_all(self, call: Callable[[Shard], Awaitable[T]]) -> list[T]:
+        """Ask all shards; BackendUnavailable if one does not answer."""
+        gathered = await self.gather(call)
+        if gathered.silent:
+            names = ", ".join(map(str, gathered.silent))
+            raise BackendUnavailable(f"the shards {names} do not answer; the others did it: retry")
+        return gathered.values

@@ -1,0 +1,213 @@
+"""Waits of a handler without a worker: sleeps, signals, children (D-11 … D-16).
+
+Each call makes a plan as in `steps.py`. What the record has is returned; otherwise the plan asks
+for the job to be suspended, which ends the run. The next run makes the same call again.
+"""
+
+from collections.abc import Generator, Sequence
+from datetime import timedelta
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
+
+from jobwire.job.engine import StepRules
+from jobwire.job.errors import ChildFailed, Fail, SignalTimeout
+from jobwire.job.ids import child_job_id
+from jobwire.job.messages import (
+    CHILD_FIELD,
+    DUE_FIELD,
+    ENDED_CHILD_FIELD,
+    RESTARTS_FIELD,
+    SIGNAL_FIELD,
+    ChildSubmission,
+    JobId,
+    Restarted,
+    Suspended,
+)
+from jobwire.task import HasTask, Task, task_of
+from jobwire.worker.codec import JsonTooLarge, NotJson, to_json
+from jobwire.worker.steps import STEP_NAME, Plan, SleepHere, StepRecord, Submit, Suspend
+
+R_co = TypeVar("R_co", covariant=True)
+
+SHORT_S: Final = 5.0
+"""A sleep below this is spent in the worker."""
+MAX_WAIT_S: Final = 2_592_000.0
+DEFAULT_WAIT_S: Final = 604_800.0
+LOOK_AGAIN_S: Final = 3_600.0
+"""A job that waits for children looks again after this, should their ends have been missed."""
+_decode_signal: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_child: Final = msgspec.json.Decoder(tuple[str, str]).decode
+_decode_end: Final = msgspec.json.Decoder(list[Any]).decode
+
+
+class Child(Generic[R_co]):
+    """A job that `ctx.submit` has made; for `ctx.gather`."""
+
+    __slots__ = ("job_id", "name", "task")
+
+    def __init__(self, name: str, job_id: JobId, task: Task[Any, R_co]) -> None:
+        self.name = name
+        """Its name in the record of its parent."""
+        self.job_id = job_id
+        self.task = task
+
+    def __repr__(self) -> str:
+        return f"Child({self.name!r}, {self.job_id!r})"
+
+
+def sleep(record: StepRecord, seconds: float | timedelta, name: str) -> Plan:
+    rules = _rules(record)
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"sleep({seconds!r}): must be a number of seconds, 0 or more")
+    if name == "signal":
+        # Numbered, it would be the field of a wait for a signal.
+        raise ValueError("'signal' cannot name a sleep: the times of signals are recorded so")
+    return _sleep(record, rules, seconds, record.numbered(_named(name, "sleep"), DUE_FIELD))
+
+
+def _sleep(record: StepRecord, rules: StepRules, left_s: float, name: str) -> Plan:
+    field = DUE_FIELD + name
+    due = record.fields.get(field)
+    if due is not None:
+        left_s = record.left_s(due)
+    elif left_s >= SHORT_S:
+        record.check_space(name, rules)
+    if left_s < SHORT_S:
+        if left_s > 0 and not rules.skips_sleeps:
+            yield SleepHere(left_s)
+        return
+    yield Suspend(Suspended("sleep", name, left_s, field))
+
+
+def signal(record: StepRecord, name: str, kind: object, timeout_s: float | timedelta) -> Plan:
+    _rules(record)
+    if isinstance(timeout_s, timedelta):
+        timeout_s = timeout_s.total_seconds()
+    if not 0 < timeout_s <= MAX_WAIT_S:
+        raise ValueError(f"wait_for_signal: timeout_s={timeout_s!r} must be at most 30 days")
+    return _signal(record, _named(name, "signal"), kind, timeout_s)
+
+
+def _signal(record: StepRecord, name: str, kind: object, timeout_s: float) -> Plan:
+    field = SIGNAL_FIELD + name
+    stored = record.fields.get(field)
+    if stored is None:
+        yield Suspend(Suspended("signal", name, timeout_s, f"{DUE_FIELD}signal:{name}", (field,)))
+        return None
+    _, *value = _decode_signal(stored)
+    if not value:
+        raise SignalTimeout(name)
+    try:
+        return Task[Any, Any](name, object, cast(Any, kind)).read_result(
+            msgspec.json.decode(value[0])
+        )
+    except ValueError as error:
+        raise Fail("signal_invalid", f"the signal {name!r} is not valid: {error}") from None
+
+
+def submit(
+    record: StepRecord,
+    parent: JobId,
+    task: "str | HasTask[Any, Any]",
+    payload: object,
+    key: str | None,
+) -> "Generator[Any, object, Child[Any]]":
+    rules = _rules(record)
+    if isinstance(task, str):
+        found = Task[Any, Any](task, object, cast(Any, None))
+    else:
+        found = task_of(task)
+    if key is None:
+        number = record.count(CHILD_FIELD + found.name)
+        name = f":{number}@{found.name}"
+    else:
+        name = f"{_named(key, 'key')}@{found.name}"
+    return _submit(record, rules, parent, name, found, payload)
+
+
+def _submit(
+    record: StepRecord,
+    rules: StepRules,
+    parent: JobId,
+    name: str,
+    task: Task[Any, Any],
+    payload: object,
+) -> "Generator[Any, object, Child[Any]]":
+    field = CHILD_FIELD + name
+    if (stored := record.fields.get(field)) is not None:
+        return Child(name, JobId(_decode_child(stored)[0]), task)
+    restarts = record.fields.get(RESTARTS_FIELD)
+    job_id = child_job_id(parent, f"{restarts} {name}" if restarts else name)
+    text = _object_json(f"child {name!r}", {} if payload is None else payload, rules)
+    request = ChildSubmission(job_id, task.name, text)
+    yield Submit(field, msgspec.json.encode(request).decode())
+    record.add(field, msgspec.json.encode((job_id, task.name)).decode())
+    return Child(name, job_id, task)
+
+
+def gather(record: StepRecord, children: Sequence[Child[Any]], return_exceptions: bool) -> Plan:
+    _rules(record)
+    lacking = [
+        name for child in children if (name := ENDED_CHILD_FIELD + child.name) not in record.fields
+    ]
+    lacking = list(dict.fromkeys(lacking))
+    if lacking:
+        what = children[0].name if len(children) == 1 else f"{len(lacking)} of {len(children)}"
+        yield Suspend(Suspended("children", what, LOOK_AGAIN_S, "", tuple(lacking)))
+    ends = [_end(record, child) for child in children]
+    if not return_exceptions:
+        for end in ends:
+            if isinstance(end, ChildFailed):
+                raise end
+    return ends
+
+
+def _end(record: StepRecord, child: Child[Any]) -> object:
+    _, status, *content = _decode_end(record.fields[ENDED_CHILD_FIELD + child.name])
+    if not content:
+        gone = {"code": "child_gone", "message": "the result of the child is gone"}
+        return ChildFailed(child.job_id, gone)
+    if status == "done":
+        return child.task.read_result(content[0])
+    error: object = content[0]
+    if not isinstance(error, dict):
+        error = {"code": str(status), "message": str(error)}
+    return ChildFailed(child.job_id, cast("dict[str, object]", error))
+
+
+def restart(record: StepRecord, payload: object) -> Plan:
+    text = _object_json("restart", payload, _rules(record))
+    return _restart(Restarted(text))
+
+
+def _restart(outcome: Restarted) -> Plan:
+    yield Suspend(outcome)
+
+
+def _rules(record: StepRecord) -> StepRules:
+    record.check_running()
+    if record.rules is None:
+        raise Fail("unsupported", "the wire of this queue cannot suspend jobs: use a queue of jobs")
+    return record.rules
+
+
+def _named(name: str, what: str) -> str:
+    if STEP_NAME.fullmatch(name) is None:
+        raise ValueError(
+            f"{name!r} cannot name a {what}: use 1-100 of A-Z a-z 0-9 _ . - and begin with a "
+            "letter or digit"
+        )
+    return name
+
+
+def _object_json(what: str, payload: object, rules: StepRules) -> str:
+    try:
+        text = to_json(payload, rules.max_payload_bytes)
+    except (JsonTooLarge, NotJson) as error:
+        raise Fail("invalid_payload", f"the payload of {what}: {error}") from None
+    if not text.startswith("{"):
+        raise Fail("invalid_payload", f"the payload of {what} must be an object")
+    return text

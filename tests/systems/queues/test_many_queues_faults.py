@@ -1,0 +1,323 @@
+"""B-27: what others wrote into one queue stops none of the other queues of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from jobwire import App, Context, Postpone, RateLimit, Retry, WaitForChildren
+from jobwire.job.engine import Use
+from jobwire.local import LocalValkey
+from jobwire.systems.queues.admin import QueueAdmin
+from jobwire.systems.queues.contract import BullState
+from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.options import BullJobOptions
+from jobwire.systems.queues.queue import NewBullJob, QueueProducer
+from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.worker_connections import WorkerConnections
+from jobwire.valkey import Config, Connection
+from jobwire.worker import Worker
+from tests.support import Plain, clause, wait_until
+from tests.support.workers import started, stopped
+
+SETTINGS = BullSettings(announce=False)
+Serve = Callable[..., Coroutine[Any, Any, BullEngine]]
+Rights = Callable[..., None]
+
+
+@pytest_asyncio.fixture
+async def serve(connection: Connection) -> AsyncIterator[Serve]:
+    running: list[tuple[Worker, asyncio.Task[None]]] = []
+
+    async def start(
+        app: App,
+        *queues: str,
+        slots: int = 10,
+        server: Connection | Config | None = None,
+        settings: BullSettings = SETTINGS,
+    ) -> BullEngine:
+        engine = BullEngine(WorkerConnections(server or connection, settings), *queues)
+        worker = Worker(app, [engine], slots=slots)
+        running.append((worker, await started(worker)))
+        return engine
+
+    yield start
+    for worker, task in running:
+        await stopped(worker, task)
+
+
+@pytest.fixture
+def seen() -> Counter[str]:
+    """How many jobs of each queue have run."""
+    return Counter()
+
+
+@pytest.fixture
+def app(seen: Counter[str]) -> App:
+    app = App()
+
+    @app.handler("job")
+    async def job(ctx: Context) -> None:
+        seen[ctx.job.source] += 1
+
+    return app
+
+
+async def fill(connection: Connection, queue: str, jobs: int, **options: Any) -> QueueProducer:
+    producer = QueueProducer(connection, queue, SETTINGS)
+    made = [NewBullJob("job", "{}", BullJobOptions(**options)) for _ in range(jobs)]
+    await producer.submit_many(made)
+    return producer
+
+
+async def completed(producer: QueueProducer, jobs: int) -> None:
+    async def is_so() -> bool:
+        return (await producer.counts())[BullState.COMPLETED] == jobs
+
+    await wait_until(is_so, f"{jobs} completed jobs")
+
+
+@clause("B-19", "B-27")
+@pytest.mark.parametrize("key", ["marker", "active", "events", "prioritized"])
+async def test_b27_a_key_of_another_type_stops_no_other_queue_and_loses_no_job(
+    connection: Connection,
+    plain: Plain,
+    serve: Serve,
+    app: App,
+    seen: Counter[str],
+    caplog: pytest.LogCaptureFixture,
+    key: str,
+) -> None:
+    broken = await fill(connection, "broken", 5)
+    await fill(connection, "broken", 2, priority=3)
+    plain.call("DEL", f"bull:broken:{key}")
+    plain.call("HSET", f"bull:broken:{key}", "no", "such type")
+    brief = BullSettings(announce=False, lock_ms=300, stalled_interval_ms=100, max_stalled=100)
+    engine = await serve(app, "broken", "sound", slots=3, settings=brief)
+    for jobs in (20, 40):
+        sound = await fill(connection, "sound", 20)
+        await completed(sound, jobs)
+    assert "server unavailable" not in caplog.text
+    plain.call("DEL", f"bull:broken:{key}")
+    if key == "prioritized":
+        plain.call("ZADD", "bull:broken:prioritized", 3, "6", 3, "7")
+
+    async def all_ran() -> bool:
+        for task in engine.maintenance():  # the stalled check
+            await task.run()
+        return seen["broken"] >= 7
+
+    await wait_until(all_ran, "the jobs of the repaired queue")
+    await completed(broken, 7)
+
+
+@clause("B-19", "B-27")
+@pytest.mark.parametrize(
+    ("key", "score"),
+    [("marker", "+inf"), ("marker", "1e300"), ("delayed", "+inf"), ("delayed", "1e300")],
+)
+async def test_b27_a_time_that_is_none_stops_no_queue(
+    connection: Connection,
+    plain: Plain,
+    serve: Serve,
+    app: App,
+    caplog: pytest.LogCaptureFixture,
+    key: str,
+    score: str,
+) -> None:
+    await serve(app, "odd", "sound", slots=3)
+    plain.call("ZADD", f"bull:odd:{key}", score, "x")
+    plain.call("ZADD", "bull:odd:marker", 0, "0")
+    await wait_until(lambda: plain.zscore("bull:odd:marker", "0") is None, "a look at the queue")
+    for jobs in (1, 2, 3):
+        await completed(await fill(connection, "sound", 1), jobs)
+        await completed(await fill(connection, "odd", 1), jobs)
+    assert "server failed" not in caplog.text
+    assert "server unavailable" not in caplog.text
+
+
+@pytest.fixture
+def rights(plain: Plain) -> Iterator[Rights]:
+    """Sets the queues that the server's user `some-queues` may touch."""
+
+    def allow(*queues: str) -> None:
+        patterns = [f"~bull:{queue}:*" for queue in queues]
+        rules = ("on", ">secret", "&*", "+@all", "resetkeys", *patterns)
+        plain.call("ACL", "SETUSER", "some-queues", *rules)
+
+    yield allow
+    plain.call("ACL", "SETUSER", "some-queues", "~*")
+
+
+@pytest.fixture
+def as_user(valkey: LocalValkey) -> Config:
+    return Config.from_url(f"valkey://some-queues:secret@{valkey.address}/0")
+
+
+@clause("B-19", "B-27")
+async def test_b27_a_queue_that_the_servers_user_may_not_read(
+    connection: Connection, serve: Serve, rights: Rights, as_user: Config, app: App
+) -> None:
+    rights("sound")
+    await fill(connection, "other", 3)
+    await serve(app, "other", "sound", server=as_user)
+    for jobs in (5, 10):
+        sound = await fill(connection, "sound", 5)
+        await completed(sound, jobs)
+
+
+@clause("B-27")
+async def test_b27_a_queue_is_obliterated_while_its_jobs_run(
+    connection: Connection, serve: Serve
+) -> None:
+    app, gate, running = App(), asyncio.Event(), Counter[str]()
+
+    @app.handler("job")
+    async def job(ctx: Context) -> None:
+        running[ctx.job.source] += 1
+        await gate.wait()
+
+    gone = await fill(connection, "gone", 20)
+    sound = await fill(connection, "sound", 20)
+    await serve(app, "gone", "sound", slots=6)
+    await wait_until(lambda: running["gone"] == 3)
+    await QueueAdmin(gone).obliterate(force=True)
+    gate.set()
+    await completed(sound, 20)
+    await fill(connection, "gone", 2)
+    await completed(gone, 2)
+
+
+class Ending:
+    """Jobs that wait for `gate`, and then end each in the way that its payload names."""
+
+    def __init__(self) -> None:
+        self.app, self.gate, self.running = App(), asyncio.Event(), Counter[str]()
+        uses: list[Use] = ["postpone", "rate_limit", "children"]
+
+        @self.app.handler("job", uses=uses)
+        async def job(ctx: Context) -> str:
+            self.running[ctx.job.source] += 1
+            if ctx.attempt > 1 or ctx.job.deliveries > 1:
+                return "again"
+            await self.gate.wait()
+            match ctx.payload.get("end"):
+                case "progress":
+                    await ctx.progress(50, "half")
+                case "retry":
+                    raise Retry(after=0)
+                case "backoff":
+                    raise Retry(after=0.01)
+                case "postpone":
+                    raise Postpone(after=0)
+                case "rate_limit":
+                    raise RateLimit(0.01)
+                case "children":
+                    raise WaitForChildren
+                case _:
+                    pass
+            return "done"
+
+
+ENDS = ["done", "progress", "retry", "backoff", "postpone", "rate_limit", "children"]
+
+
+async def fill_ending(connection: Connection, queue: str, end: str) -> QueueProducer:
+    producer = QueueProducer(connection, queue, SETTINGS)
+    await producer.submit("job", f'{{"end": "{end}"}}', BullJobOptions(attempts=5))
+    return producer
+
+
+@clause("B-19", "B-27")
+@pytest.mark.parametrize("end", ENDS)
+async def test_b27_rights_that_are_taken_away_while_jobs_run_stop_no_other_queue(
+    connection: Connection,
+    serve: Serve,
+    rights: Rights,
+    as_user: Config,
+    caplog: pytest.LogCaptureFixture,
+    end: str,
+) -> None:
+    rights("other", "sound")
+    jobs = Ending()
+    other = await fill_ending(connection, "other", end)
+    sound = await fill_ending(connection, "sound", end)
+    await serve(jobs.app, "other", "sound", server=as_user)
+    await wait_until(lambda: jobs.running["other"] == jobs.running["sound"] == 1, "both jobs")
+    rights("sound")
+    jobs.gate.set()
+    await completed(sound, 1)
+    for count in (6, 11):
+        await fill(connection, "sound", 5)
+        await completed(sound, count)
+    assert "server unavailable" not in caplog.text
+    rights("other", "sound")
+    await completed(other, 1)
+
+
+@clause("B-19", "B-27")
+@pytest.mark.parametrize(
+    ("end", "key"),
+    [
+        ("retry", "wait"),
+        ("backoff", "delayed"),
+        ("postpone", "delayed"),
+        ("rate_limit", "wait"),
+        ("progress", "events"),
+    ],
+)
+async def test_b27_a_key_that_another_type_replaces_while_jobs_run_stops_no_other_queue(
+    connection: Connection,
+    plain: Plain,
+    serve: Serve,
+    caplog: pytest.LogCaptureFixture,
+    end: str,
+    key: str,
+) -> None:
+    jobs = Ending()
+    broken = await fill_ending(connection, "broken", end)
+    sound = await fill_ending(connection, "sound", end)
+    brief = BullSettings(announce=False, lock_ms=300, stalled_interval_ms=100, max_stalled=100)
+    engine = await serve(jobs.app, "broken", "sound", settings=brief)
+    await wait_until(lambda: jobs.running["broken"] == jobs.running["sound"] == 1, "both jobs")
+    plain.call("DEL", f"bull:broken:{key}")
+    plain.call("HSET", f"bull:broken:{key}", "no", "such type")
+    jobs.gate.set()
+    await completed(sound, 1)
+    for count in (6, 11):
+        await fill(connection, "sound", 5)
+        await completed(sound, count)
+    assert "server unavailable" not in caplog.text
+    plain.call("DEL", f"bull:broken:{key}")
+
+    async def has_ended() -> bool:
+        for task in engine.maintenance():  # the stalled check, for a job that has lost its lock
+            await task.run()
+        return (await broken.counts())[BullState.COMPLETED] == 1
+
+    await wait_until(has_ended, "the job of the repaired queue")
+
+
+@clause("B-3", "B-27")
+async def test_b27_locks_of_the_other_queues_are_renewed(
+    connection: Connection, plain: Plain, serve: Serve, rights: Rights, as_user: Config
+) -> None:
+    rights("other", "sound")
+    jobs = Ending()
+    await fill_ending(connection, "other", "done")
+    sound = await fill_ending(connection, "sound", "done")
+    brief = BullSettings(announce=False, lock_ms=500)
+    await serve(jobs.app, "other", "sound", server=as_user, settings=brief)
+    await wait_until(lambda: jobs.running["other"] == jobs.running["sound"] == 1, "both jobs")
+    rights("sound")
+    await wait_until(lambda: not plain.call("EXISTS", "bull:other:1:lock"), "an expired lock")
+    assert plain.call("EXISTS", "bull:sound:1:lock")
+    jobs.gate.set()
+    await completed(sound, 1)
+    assert jobs.running["sound"] == 1
+    rights("other", "sound")

@@ -24,6 +24,8 @@ from typing import Any, Final, cast
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
+from jobwire.local import ports
+
 DURATIONS: Final = Path(__file__).parents[1] / "durations.json"
 WORKERS: Final = "JOBWIRE_TEST_WORKERS"
 FAILED: Final = "jobwire/failed"
@@ -42,6 +44,13 @@ _FOLDER: Final = pytest.StashKey[Path]()
 def number_of_workers(cores: int | None, wanted: str | None) -> int:
     """Return how many test processes run."""
     return int(wanted) if wanted else min(PER_CORE * (cores or 1), AT_MOST)
+
+
+def port_range(lowest: int, highest: int, process: int) -> tuple[int, int]:
+    """Return the part of a range of ports that a test process chooses from."""
+    size = (highest - lowest + 1) // AT_MOST
+    first = lowest + process % AT_MOST * size
+    return first, first + size - 1
 
 
 def known_durations() -> dict[str, float]:
@@ -182,8 +191,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
+    process: str | None = getattr(config, "workerinput", {}).get("workerid")
+    if process is None:
         config.pluginmanager.register(Runs(), "runs-of-test-processes")
+        return
+    # Else another process may take the port of a server that a test has stopped and starts again.
+    ports.LOWEST, ports.HIGHEST = port_range(
+        ports.LOWEST, ports.HIGHEST, int(process.removeprefix("gw"))
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

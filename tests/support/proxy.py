@@ -172,6 +172,14 @@ class Proxy:
         wait_until_sync(lambda: len(self.seen(match)) >= count, f"the proxy to see {match}")
         return self.seen(match)[count - 1]
 
+    def wait_behind(self, text: str) -> None:
+        """Wait, in a sync test, for text of a command that waits behind a held one."""
+
+        async def arrived() -> bool:
+            return any(text.encode() in link.unread for link in self._links)
+
+        wait_until_sync(lambda: self.call(arrived), f"the proxy to get {text}")
+
     def forget_seen(self) -> None:
         """Clear the records."""
         self.commands.clear()
@@ -370,6 +378,11 @@ class _Link:
         self._half_closed = False
         self.cut_at_next_reply = False
         self.released: Hold | None = None
+
+    @property
+    def unread(self) -> bytes:
+        """What the client has sent behind the command that is being handled."""
+        return bytes(self._client_reads._buffer)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType] - nothing public has it
 
     async def run(self) -> None:
         pumps = [

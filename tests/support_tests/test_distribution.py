@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.distribution import number_of_workers, units
+from tests.support.distribution import number_of_workers, port_range, units
 from tests.support.program import ROOT
 from tools.rerun_failed import preceding
 
@@ -20,6 +21,13 @@ def test_three_processes_a_core_unless_told_otherwise() -> None:
     assert number_of_workers(None, "") == 3
     assert number_of_workers(2, "4") == 4
     assert number_of_workers(96, None) == 24
+
+
+def test_test_processes_choose_from_different_ports() -> None:
+    ranges = [port_range(10_240, 32_767, process) for process in range(24)]
+    assert ranges[0][0] == 10_240
+    assert ranges[-1][1] <= 32_767
+    assert all(before[1] < after[0] for before, after in itertools.pairwise(ranges))
 
 
 def test_units_are_long_ones_first_then_files_in_their_order() -> None:

@@ -14,8 +14,9 @@ import socket
 from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
-_LOWEST: Final = 10_240
-_HIGHEST: Final = 32_767
+LOWEST = 10_240
+HIGHEST = 32_767
+"""Several test processes share the range."""
 
 
 def port_is_free(port: int) -> bool:
@@ -35,7 +36,7 @@ def free_ports(count: int) -> list[int]:
         ports: list[int] = []
         while len(ports) < count:
             # Not `random`: programs with the same seed would choose the same ports.
-            port = _LOWEST + secrets.randbelow(_HIGHEST - _LOWEST + 1)
+            port = LOWEST + secrets.randbelow(HIGHEST - LOWEST + 1)
             if _bound(held.enter_context(socket.socket()), port):
                 ports.append(port)
         return ports

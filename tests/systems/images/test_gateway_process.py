@@ -214,7 +214,7 @@ def test_i30_a_gateway_killed_at_each_step_leaves_one_result_and_no_original(
             writes[2].let_pass()
             hold.wait_reached()
             opened.enter_context(raw_put(claiming, len(photo), photo))
-            wait_until_sync(lambda: gateway.has_file(claiming), "the body")
+            gateway.proxy.wait_behind(KEYS.upload(claiming["image_id"]))
             gateway.kill()
             assert results(plain, publishing["image_id"], PREFIX) == []
         wait_until_sync(lambda: results(plain, publishing["image_id"], PREFIX), "the late result")

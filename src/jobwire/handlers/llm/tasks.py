@@ -35,7 +35,7 @@ class LlmTask:
 
 
 TASKS: Final = (
-    LlmTask("chat", ChatPayload, chat, {"prompt": "What is the capital of France?"}),
+    LlmTask("chat", ChatPayload, chat, {"prompt": "What is the capital of Japan?"}),
     LlmTask("plan", PlanPayload, plan, {"goal": "Bake bread", "max_steps": 5}),
     LlmTask("code", CodePayload, code, {"prompt": "Write a function is_even(n)."}),
     LlmTask("tool", ToolPayload, tool, {"prompt": "add_numbers(17, 25)", "run": True}),

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
@@ -29,7 +30,7 @@ from jobwire.systems.jobs.shard_settings import TAGS, ShardList
 from jobwire.valkey import Config
 from jobwire.worker import App, Context
 from tests.cli.runner import jobwire
-from tests.support import Plain, Proxy, clause, wait_until
+from tests.support import Plain, Proxy, clause, wait_until, wait_until_sync
 from tests.support.jobs_http import bearer, key
 from tests.support.servers import plain_client
 from tests.support.shards import ShardedGateway, sharded, sharded_worker
@@ -499,6 +500,65 @@ def test_g04_a_silent_shard_is_named_and_the_others_are_shown(
             assert started.client.get("/v1/scale").status_code == 503
             job = started.client.get(f"/v1/jobs/{next(iter(first))}")
             assert job.json()["status"] == "queued"
+
+
+@clause("G-4")
+@pytest.mark.parametrize("is_down_at_start", [False, True])
+def test_g04_a_silent_shard_neither_delays_nor_refuses_jobs_of_the_others(
+    server: LocalValkey, tmp_path: Path, is_down_at_start: bool
+) -> None:
+    with LocalValkey(tmp_path / "second", admin=True) as second:
+        urls = ShardList(0, {0: server.url, 1: second.url})
+        settings = sharded(server.url, urls, shard_by="job")
+        # Longer than a client waits for its answer.
+        patient = replace(settings.valkey, failover_timeout=timedelta(minutes=2))
+        if is_down_at_start:
+            second.kill()
+        with ShardedGateway(replace(settings, valkey=patient)) as started:
+            if not is_down_at_start:
+                second.kill()
+                wait_until_sync(
+                    lambda: started.client.get("/v1/jobs").json().get("incomplete") == [1],
+                    "the shard to be named",
+                )
+            assert {shard_of(str(started.submit()["job_id"])) for _ in range(20)} == {0}
+
+
+@clause("G-4")
+async def test_g04_programs_start_without_a_shard_and_use_it_when_it_answers(
+    server: LocalValkey, tmp_path: Path
+) -> None:
+    with LocalValkey(tmp_path / "second", admin=True) as second:
+        urls = ShardList(0, {0: server.url, 1: second.url})
+        settings = sharded(server.url, urls, shard_by="job")
+        former, own = App("former"), App("echoes")
+        for each in (former, own):
+            each.handler("shout")(echo)
+        own.former_name = "former"
+        with ShardedGateway(settings) as before:
+            async with sharded_worker(former, settings) as worker:
+                worker.pause()
+                await worker.wait_idle()
+                waiting = [str(before.submit("shout")["job_id"]) for _ in range(20)]
+        first, later = (
+            [job_id for job_id in waiting if shard_of(job_id) == number] for number in (0, 1)
+        )
+        second.kill()
+        with ShardedGateway(settings) as started:
+
+            def done(job_ids: list[str]) -> bool:
+                answers = (started.client.get(f"/v1/jobs/{job_id}") for job_id in job_ids)
+                return all(answer.json()["status"] == "done" for answer in answers)
+
+            async with sharded_worker(own, settings):
+                await wait_until(lambda: done(first), "the jobs of the first shard")
+                page = started.client.get("/v1/jobs", params={"limit": 100}).json()
+                assert page["incomplete"] == [1]
+                assert {job["job_id"] for job in page["jobs"]} == {*first}
+                second.start()
+                await wait_until(lambda: done(later), "the jobs of the second")
+                events = started.client.get(f"/v1/jobs/{later[0]}/events").text
+                assert events.count("event: done") == 1
 
 
 @clause("G-21")

@@ -144,6 +144,30 @@ async def test_g13_any_sentinel_is_enough(trio: Trio) -> None:
         assert await port_of(connection) == trio.primary.port
 
 
+async def test_g13_a_program_starts_while_the_primary_has_no_replica(
+    trio: Trio, fresh: Fresh
+) -> None:
+    async def write() -> object:
+        async with Connection.open(trio.url, name="tests-early") as connection:
+            return await connection.call("SET", fresh("key"), "x", "EX", 60)
+
+    with plain_client(trio.primary) as plain:
+        kept = str(plain.config_get("min-replicas-to-write")["min-replicas-to-write"])
+        plain.config_set("min-replicas-to-write", 3)
+        writing = asyncio.create_task(write())
+        try:
+            await wait_until(
+                lambda: (
+                    writing.done()
+                    or any(client["name"] == "tests-early" for client in plain.client_list())
+                ),
+                "the connection",
+            )
+        finally:
+            plain.config_set("min-replicas-to-write", kept)
+        assert await writing == "OK"
+
+
 async def test_g13_wrong_sentinels_are_named(trio: Trio) -> None:
     async def error(url: str) -> ValkeyError:
         with pytest.raises(ValkeyError) as caught:

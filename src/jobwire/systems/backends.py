@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from jobwire.valkey import Config, Connection
 
 START_TIMEOUT_S: Final = 30.0
+_SHARD_TIMEOUT_S: Final = 2.0
+"""How long a start waits for a shard other than the first: the others can do without it."""
 _START: Final = "start everything here: jobwire up"
 _DATABASE_FILE: Final = "jobwire.sqlite3"
 _log = component("backends")
@@ -124,14 +126,25 @@ async def open_backends(
             servers = {system.name: system.shards(settings) for system in systems}
             blocking = Counter(config for own in servers.values() for config in own.values())
             connections: dict[Config, Connection] = {}
-            # Retries while the server does not respond; raises ValkeyError at the timeout.
-            for config in dict.fromkeys((*configs.values(), *blocking)):
+
+            async def connect(config: Config, timeout_s: float, *, or_later: bool = False) -> None:
                 # A worker blocks on a socket of its own for each shard.
                 pooled = replace(config, pool_size=config.pool_size + blocking[config])
-                connections[config] = await Connection.open(
-                    pooled, name=name, connect_timeout_s=START_TIMEOUT_S
+                connections[config] = await stack.enter_async_context(
+                    Connection.open(
+                        pooled, name=name, connect_timeout_s=timeout_s, or_later=or_later
+                    )
                 )
-                stack.push_async_callback(connections[config].close)
+
+            # Retries while the server does not respond; raises ValkeyError at the timeout.
+            for config in dict.fromkeys(configs.values()):
+                await connect(config, START_TIMEOUT_S)
+            others = [config for config in blocking if config not in connections]
+            connecting = (connect(each, _SHARD_TIMEOUT_S, or_later=True) for each in others)
+            for failure in await asyncio.gather(*connecting, return_exceptions=True):
+                if failure is not None:
+                    raise failure
+            _report_silent(connections)
             by_system = {system: connections[config] for system, config in configs.items()}
             valkey = next(iter(by_system.values()))
             for system, own in servers.items():
@@ -140,6 +153,15 @@ async def open_backends(
         for bucket in buckets(systems, settings):
             opened[bucket] = await _open_verified(replace(settings.objects.config(), bucket=bucket))
         yield Backends(settings, valkey, opened, shards, by_system)
+
+
+def _report_silent(connections: Mapping[Config, Connection]) -> None:
+    for config, connection in connections.items():
+        if not connection.connected:
+            _log.warning(
+                "shard not reachable address=%(address)s tag=%(tag)s; starting without it",
+                {"address": config.address, "tag": config.tag},
+            )
 
 
 @contextlib.asynccontextmanager

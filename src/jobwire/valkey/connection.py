@@ -104,17 +104,20 @@ class Connection(Operations):
         on_push: Callable[[Push], None] | None = None,
         on_up: Callable[[], None] | None = None,
         connect_timeout_s: float = 0.0,
+        or_later: bool = False,
     ) -> "Opening":
         """Connect: `await Connection.open(url)`, or `async with Connection.open(url) as conn:`.
 
         Raises AuthFailed or Unsupported at once, and Unavailable after `connect_timeout_s` of
-        attempts. A server that is loading its data is waited for, up to `dial_timeout_s`.
+        attempts; with `or_later` the attempts go on in the background instead. A server that is
+        loading its data is waited for, up to `dial_timeout_s`.
         """
         return Opening(
             lambda: Connection(
                 config, name=name, scripts=scripts, setup=setup, on_push=on_push, on_up=on_up
             ),
             connect_timeout_s,
+            or_later=or_later,
         )
 
     # Commands
@@ -147,6 +150,8 @@ class Connection(Operations):
         loaded when it is run, but then a later command may overtake it once."""
         new = {script.sha: script for script in scripts if script.sha not in self._scripts}
         self._scripts.update(new)
+        if not self.sockets_opened:
+            return  # the first socket loads them; there was none for a later command to overtake
         # Without a server this still succeeds: each new socket loads them before its first use.
         with contextlib.suppress(ConnectionLost, NotSent, Unavailable):
             await asyncio.gather(
@@ -259,7 +264,7 @@ class Connection(Operations):
 
     # Staying connected
 
-    async def start(self, connect_timeout_s: float) -> None:
+    async def start(self, connect_timeout_s: float, *, or_later: bool) -> None:
         """Connect for the first time; called by `open`."""
         started_s = self._loop.time()
         attempts = 0
@@ -272,7 +277,13 @@ class Connection(Operations):
             except Unavailable as error:
                 loading_s = self.config.dial_timeout_s if isinstance(error, Loading) else 0.0
                 if self._loop.time() >= started_s + max(connect_timeout_s, loading_s):
-                    raise
+                    if not or_later:
+                        raise
+                    self._last_error = error
+                    self._reconnect_task = asyncio.create_task(
+                        self._connect_later(attempts), name=f"{self.name}: connection"
+                    )
+                    return
                 self._log_failure(error)
                 await asyncio.sleep(backoff_s(attempts))
                 attempts += 1
@@ -281,9 +292,18 @@ class Connection(Operations):
             self._stay_connected(sock), name=f"{self.name}: connection"
         )
 
+    async def _connect_later(self, attempts: int) -> None:
+        sock = await self._dial_with_backoff(attempts)
+        _log.info("connected address=%(address)s", {"address": sock.peer})
+        self._reconnected_at_s = self._loop.time()
+        self._publish(sock)
+        await self._stay_connected(sock)
+
     async def _dial(self) -> RespSocket:
         setup = (*self._setup, *self._loads())
         sock, _ = await self._dialer.dial(self.name, setup, self._on_push)
+        if self.config.sentinels:
+            await self._wait_for_replicas(sock)
         return sock
 
     def _loads(self) -> list[tuple[Arg, ...]]:
@@ -329,8 +349,6 @@ class Connection(Operations):
             attempts += 1
             try:
                 sock = await self._dial()
-                if self.config.sentinels:
-                    await self._wait_for_replicas(sock)
             except ValkeyError as error:
                 self._log_failure(error)
             else:
@@ -344,8 +362,8 @@ class Connection(Operations):
                 while True:
                     try:
                         await sock.call("EVAL", _WRITABLE.source, 0)
-                    except ServerError as error:
-                        if error.code != "NOREPLICAS":
+                    except ValkeyError as error:
+                        if not isinstance(error, ServerError) or error.code != "NOREPLICAS":
                             return
                         await asyncio.sleep(_REPLICAS_PAUSE_S)
                     else:
@@ -438,9 +456,12 @@ class Connection(Operations):
 class Opening:
     """The result of `Connection.open`: await it, or enter it."""
 
-    def __init__(self, build: Callable[[], Connection], connect_timeout_s: float) -> None:
+    def __init__(
+        self, build: Callable[[], Connection], connect_timeout_s: float, *, or_later: bool
+    ) -> None:
         self._build = build
         self._connect_timeout_s = connect_timeout_s
+        self._or_later = or_later
         self._connection: Connection | None = None
 
     def __await__(self) -> Generator[object, None, Connection]:
@@ -457,7 +478,7 @@ class Opening:
     async def _open(self) -> Connection:
         connection = self._build()
         try:
-            await connection.start(self._connect_timeout_s)
+            await connection.start(self._connect_timeout_s, or_later=self._or_later)
         except BaseException:
             await connection.close()
             raise

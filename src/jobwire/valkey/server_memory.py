@@ -49,6 +49,8 @@ class ServerMemory:
     async def read(self) -> None:
         """Read it; concurrent callers use the previous reading, and so does everyone while the
         server does not answer: what they want to store fails with its own error."""
+        if not self._connection.connected:
+            return  # a submission waits once for the server, not for this and then again
         self._next_s = self._now_s() + _EVERY_S
         try:
             answer = cast(str, await self._connection.call("INFO", "memory"))

@@ -85,10 +85,17 @@ class StreamFollower(Generic[E]):
 
     @contextlib.asynccontextmanager
     async def running(
-        self, config: Config | str, name: str, *, connect_timeout_s: float = 0.0
+        self,
+        config: Config | str,
+        name: str,
+        *,
+        connect_timeout_s: float = 0.0,
+        or_later: bool = False,
     ) -> AsyncGenerator[None]:
         """Follow inside the block; at its end all waiters are released."""
-        reading = self._streams.running(config, name, connect_timeout_s=connect_timeout_s)
+        reading = self._streams.running(
+            config, name, connect_timeout_s=connect_timeout_s, or_later=or_later
+        )
         async with reading, asyncio.TaskGroup() as self._group:
             try:
                 yield

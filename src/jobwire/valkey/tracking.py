@@ -87,7 +87,12 @@ class TrackingReader(Generic[K]):
 
     @contextlib.asynccontextmanager
     async def running(
-        self, config: Config | str, name: str, *, connect_timeout_s: float = 0.0
+        self,
+        config: Config | str,
+        name: str,
+        *,
+        connect_timeout_s: float = 0.0,
+        or_later: bool = False,
     ) -> AsyncGenerator[None]:
         """Read inside the block."""
         self._loop = asyncio.get_running_loop()
@@ -98,6 +103,7 @@ class TrackingReader(Generic[K]):
             on_push=self._pushed,
             on_up=self._read_all_again,
             connect_timeout_s=connect_timeout_s,
+            or_later=or_later,
         )
         async with opening as self.connection, asyncio.TaskGroup() as group:
             ticks = group.create_task(self._tick())

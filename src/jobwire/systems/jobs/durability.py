@@ -36,8 +36,15 @@ class Durability:
     @property
     def is_due(self) -> bool:
         """Whether to look up the server's settings: on each new socket, and while they are not
-        those of the level."""
-        return self._is_disk and self._met_by != self._connection.sockets_opened
+        those of the level. Not before the first socket: nothing is accepted without one."""
+        opened = self._connection.sockets_opened
+        return self._is_disk and self._met_by != opened and opened > 0
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing is to be asked: there is no connection, and all that was accepted had
+        the level."""
+        return not self._connection.connected and not self.is_due
 
     async def fault(self) -> str:
         """Look up the settings; what keeps the server from the level, or "". Raises ValkeyError."""
@@ -72,6 +79,6 @@ class DurabilityOfAll(Durability):
     async def fault(self) -> str:
         """What keeps a server from the level, or ""."""
         for server in self._servers:
-            if fault := await server.fault():
+            if not server.is_silent and (fault := await server.fault()):
                 return fault
         return ""

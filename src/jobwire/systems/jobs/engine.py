@@ -125,7 +125,7 @@ class StreamsEngine:
         self._shared_cancels = shared_cancels
         self._is_registered_only = False
         self._replaces_pid = replaces_pid
-        self._must_reclaim = False
+        self._must_reclaim = self._has_joined = False
         self._former_queue = former_queue
         self.queues = tuple(queues)
         self._task_queues = task_queues or {}
@@ -141,6 +141,8 @@ class StreamsEngine:
         self._declared = (self.keys.queue,)
         self._head = settle_args.head(self.settings, self.consumer)
         self._tasks: tuple[Arg, ...] = ()
+        self._definitions: Sequence[TaskDefinition] = ()
+        self._missing_requirements = no_missing_requirements
         grace_ms = round(self.settings.unknown_task_grace_s * 1000)
         self._unknown = (
             grace_ms if self.settings.end_unknown_tasks else -1,
@@ -190,8 +192,12 @@ class StreamsEngine:
         slots: int,
         missing_requirements: MissingRequirements = no_missing_requirements,
     ) -> None:
-        """Join the group and publish a registration with `tasks`."""
+        """Join the group and publish a registration with `tasks`. A shard that is silent is joined
+        when it answers, unless it is the first."""
         self._tasks = tuple(task.name for task in tasks)
+        self._definitions, self._missing_requirements = tasks, missing_requirements
+        self._registration.set_slots(slots)
+        self._fill_registration()
         try:
             # Loaded before the first call, so that a settle never overtakes a report.
             await self._connection.load_scripts(SCRIPTS.values())
@@ -199,13 +205,22 @@ class StreamsEngine:
             raise backend_unavailable(error) from error
         if self._before_register is not None:
             await self._before_register()
+        if self._connection.connected or not self.settings.shard:
+            await self._join()
+
+    async def _join(self) -> None:
         await self._join_former_queue()
         await self._reader.make_groups()
         if self._replaces_pid is not None:
             pid = self._replaces_pid
             self._must_reclaim = await expire_leases(self._connection, self.settings, pid) > 0
-        self._registration.fill(tasks, slots, missing_requirements, self.queues, self._task_queues)
         await self._maintenance.heartbeat()
+        self._has_joined = True
+
+    def _fill_registration(self) -> None:
+        self._registration.fill(
+            self._definitions, self._missing_requirements, self.queues, self._task_queues
+        )
 
     def set_slots(self, slots: int) -> None:
         self._registration.set_slots(slots)
@@ -220,6 +235,7 @@ class StreamsEngine:
             self.queues = (*self.queues, former)
             self._reader = BlockingReader(self._connection, self.keys, self.queues, self.consumer)
             self._last[former], self._cursors[former] = START, "-"
+            self._fill_registration()
 
     def describe_process(self, served: Sequence[ServedQueue]) -> None:
         """Name the queues of all wires in the registration. Before `register`."""
@@ -237,6 +253,8 @@ class StreamsEngine:
     async def wait(self, timeout_s: float, capacity: int = 1) -> bool:
         """Wait until there is a job to take or to reclaim. A fetched entry is started at once, by a
         take that is pipelined behind the blocking read. Without `capacity` nothing is fetched."""
+        if not self._has_joined:
+            await self._join()
         if self._prefetched or self._must_reclaim:
             self._must_reclaim = False
             return True

@@ -7,7 +7,7 @@ from jobwire.gateway.feature import Feature
 from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
 from jobwire.maintenance import Maintenance
-from jobwire.systems.backends import START_TIMEOUT_S
+from jobwire.systems.backends import START_TIMEOUT_S, retry_start
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.systems.jobs.follow import Follower
@@ -63,18 +63,20 @@ async def jobs_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
 
 @contextlib.asynccontextmanager
 async def _sharded(context: GatewayContext, jobs: StreamsSettings) -> AsyncGenerator[Feature]:
-    """The same over all shards; the shard table is read and reported to."""
+    """The same over all shards; the shard table is read and reported to. Shards other than the
+    first may be silent."""
     connections = context.backends.shards
     for connection in dict.fromkeys(connections.values()):
         await connection.load_scripts(SCRIPTS.values())
     table = ShardTable(connections[0], jobs)
-    await table.join()
+    await retry_start("valkey", table.join)
     engines = {
         number: StreamsEngine(connection, jobs.of_shard(number))
         for number, connection in connections.items()
     }
-    for engine in engines.values():
-        await _make_group(engine)
+    for number, engine in engines.items():
+        if connections[number].connected:
+            await _make_group(engine)
     parts = [
         ShardParts(number, connections[number], engine.promote_soon)
         for number, engine in engines.items()
@@ -82,7 +84,7 @@ async def _sharded(context: GatewayContext, jobs: StreamsSettings) -> AsyncGener
     tasks, gateway = task_definitions(), context.settings.gateway
     found, follower = sharded_feature(parts, table, jobs, context.streams, tasks, gateway)
     async with contextlib.AsyncExitStack() as stack:
-        await stack.enter_async_context(follower.running(START_TIMEOUT_S))
+        await stack.enter_async_context(follower.running())
         await stack.enter_async_context(table.running())
         for engine in engines.values():
             await stack.enter_async_context(Maintenance(engine.maintenance()).running())

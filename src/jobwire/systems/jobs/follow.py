@@ -62,11 +62,18 @@ class Follower:
         return self._streams.table_use
 
     def running(
-        self, config: Config | str, name: str = "jobwire", *, connect_timeout_s: float = 0.0
+        self,
+        config: Config | str,
+        name: str = "jobwire",
+        *,
+        connect_timeout_s: float = 0.0,
+        or_later: bool = False,
     ) -> AbstractAsyncContextManager[None]:
         """Follow inside the block; at its end all waiters are released."""
         name = f"{name}-follow"
-        return self._streams.running(config, name, connect_timeout_s=connect_timeout_s)
+        return self._streams.running(
+            config, name, connect_timeout_s=connect_timeout_s, or_later=or_later
+        )
 
     def watch(
         self,

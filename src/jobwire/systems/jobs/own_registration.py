@@ -38,7 +38,6 @@ class OwnRegistration:
     def fill(
         self,
         tasks: Sequence[TaskDefinition],
-        slots: int,
         missing_requirements: MissingRequirements,
         queues: Sequence[str],
         task_queues: Mapping[str, str],
@@ -55,7 +54,6 @@ class OwnRegistration:
             text = write_registration(task, task_queues)
             fields += (f"{contract.TASK_FIELD}{task.name}", text)
         self._fields, self._missing_requirements = tuple(fields), missing_requirements
-        self._slots = slots
 
     def set_slots(self, slots: int) -> None:
         """The worker has so many slots from now on."""

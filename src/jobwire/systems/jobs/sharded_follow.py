@@ -43,14 +43,13 @@ class ShardedFollower:
         return max(each.table_use for each in self._servers.values())
 
     @contextlib.asynccontextmanager
-    async def running(self, connect_timeout_s: float) -> AsyncGenerator[None]:
-        """Follow inside the block; at its end all waiters are released."""
+    async def running(self) -> AsyncGenerator[None]:
+        """Follow inside the block, servers that are silent at its start from when they answer; at
+        its end all waiters are released."""
         async with contextlib.AsyncExitStack() as stack:
             for connection, follower in self._servers.items():
                 await stack.enter_async_context(
-                    follower.running(
-                        connection.config, connection.name, connect_timeout_s=connect_timeout_s
-                    )
+                    follower.running(connection.config, connection.name, or_later=True)
                 )
             yield
 

@@ -78,6 +78,10 @@ class ShardedQueue:
         """One shard for all jobs of this turn of the event loop: they leave in one call."""
         if self._of_this_turn is None:
             writers = self._table.tables[-1]
+            # Any shard will do: one that is down does not get them.
+            writers = [
+                each for each in writers if self._shards[each].connection.connected
+            ] or writers
             self._of_this_turn = writers[int(random_fraction() * len(writers))]
             asyncio.get_running_loop().call_soon(self._end_turn)
         return self._of_this_turn

@@ -16,7 +16,7 @@ from jobwire.valkey import Connection
 
 _SILENT_S: Final = 1.5
 """A shard that does not answer a read within this time is left out, and named."""
-_STILL_SILENT_S: Final = 0.2
+STILL_SILENT_S: Final = 0.2
 """The same for one without a connection, or that did not answer the last time."""
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Shards:
         async def ask(shard: Shard) -> T | BackendUnavailable:
             known = shard.number in self._silent or not shard.connection.connected
             try:
-                async with asyncio.timeout(_STILL_SILENT_S if known else _SILENT_S):
+                async with asyncio.timeout(STILL_SILENT_S if known else _SILENT_S):
                     answer = await read(shard)
                 self._silent.discard(shard.number)
                 return answer

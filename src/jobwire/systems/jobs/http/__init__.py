@@ -24,6 +24,7 @@ the gateway.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ from jobwire.systems.jobs.shard_table import ShardTable
 from jobwire.systems.jobs.sharded_follow import ShardedFollower
 from jobwire.systems.jobs.sharded_queue import ShardedQueue
 from jobwire.systems.jobs.sharded_reader import ShardedAdmin, ShardedReader, ShardedRegistry
-from jobwire.systems.jobs.shards import Shard, Shards
+from jobwire.systems.jobs.shards import STILL_SILENT_S, Shard, Shards
 from jobwire.valkey import Connection, ValkeyError
 from jobwire.valkey.server_memory import ServerMemory
 
@@ -130,8 +131,10 @@ class ShardsMemory:
         return any(server.is_full for server in self._servers)
 
     async def read(self) -> None:
-        """Read those that are due."""
-        await asyncio.gather(*(server.read() for server in self._servers if server.is_due))
+        """Read those that are due. A silent one does not delay the submissions to the others."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STILL_SILENT_S):
+                await asyncio.gather(*(server.read() for server in self._servers if server.is_due))
 
 
 def sharded_feature(

@@ -498,6 +498,9 @@ def test_g04_a_silent_shard_is_named_and_the_others_are_shown(
                 (named,) = started.client.get(path).json()["unavailable"]
                 assert named == {"system": "jobs", "detail": "incomplete: no answer of shard 1"}
             assert started.client.get("/v1/scale").status_code == 503
+            counted = started.client.post("/v1/jobs/cancel", json={"task": "echo", "dry_run": True})
+            assert counted.status_code == 503
+            assert counted.json()["detail"] == "incomplete: no answer of shard 1"
             job = started.client.get(f"/v1/jobs/{next(iter(first))}")
             assert job.json()["status"] == "queued"
 
@@ -522,6 +525,46 @@ def test_g04_a_silent_shard_neither_delays_nor_refuses_jobs_of_the_others(
                     "the shard to be named",
                 )
             assert {shard_of(str(started.submit()["job_id"])) for _ in range(20)} == {0}
+
+
+@clause("G-4")
+async def test_g04_a_silent_shard_holds_no_slots(server: LocalValkey, tmp_path: Path) -> None:
+    """What it may have started is found when it answers."""
+    together, barrier = App("echoes"), asyncio.Barrier(3)
+
+    @together.handler("echo")
+    async def meet(ctx: Context) -> None:
+        await barrier.wait()
+
+    with LocalValkey(tmp_path / "second", admin=True) as second:
+        urls = ShardList(0, {0: server.url, 1: second.url})
+        settings = sharded(server.url, urls, shard_by="job")
+        with ShardedGateway(settings) as started:
+
+            async def run_three() -> set[int]:
+                made = [await asyncio.to_thread(started.submit) for _ in range(3)]
+                paths = [f"/v1/jobs/{each['job_id']}" for each in made]
+                await wait_until(
+                    lambda: all(
+                        started.client.get(path).json()["status"] == "done" for path in paths
+                    ),
+                    "three jobs at the same time",
+                )
+                return {shard_of(str(each["job_id"])) for each in made}
+
+            async with sharded_worker(together, settings, slots=3):
+                second.kill()
+                await wait_until(
+                    lambda: started.client.get("/v1/jobs").json().get("incomplete") == [1],
+                    "the shard to be named",
+                )
+                assert await run_three() == {0}
+                second.start()
+
+                async def in_both() -> bool:
+                    return await run_three() == {0, 1}
+
+                await wait_until(in_both, "jobs of both shards")
 
 
 @clause("G-4")

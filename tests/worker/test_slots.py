@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -32,9 +33,17 @@ class Meter:
         self.most[name] = max(self.most[name], self.now[name])
         try:
             await self.gate.wait()
-            await asyncio.sleep(0.01)
+            await _next_tick()
         finally:
             self.now[name] -= 1
+
+
+async def _next_tick() -> None:
+    """Sleep about 10 ms; those that began together end together, also on a busy machine."""
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+    loop.call_at(math.ceil(loop.time() * 100 + 1) / 100, over.set_result, None)
+    await over
 
 
 async def test_running_jobs_never_exceed_the_slots(

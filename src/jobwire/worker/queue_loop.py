@@ -129,8 +129,8 @@ class QueueLoop:
         self._waited_from_s = 0.0
         """When the last wait was sent: jobs that it started may be as old as that."""
         self._late = LateStarts(self._renew, self._backend, tasks, runner)
-        self._in_doubt = 0
-        """Slots of calls whose answer was lost: jobs may have been started for them."""
+        self._in_doubt = False
+        """The answer to a call was lost that may have started jobs."""
         self._caught_up = asyncio.Event()
         """The last take returned fewer jobs than slots: wait again."""
         self._stopping = False
@@ -175,8 +175,7 @@ class QueueLoop:
             self._share.accept(offered, 0)
             raise
         except Exception as error:  # noqa: BLE001 - a queue is never given up
-            self._in_doubt += self._share.accept(offered, offered)
-            self._mark_unavailable(error)
+            self._lose_answer(error, self._share.accept(offered, offered))
             return False
         if not woken or self._stopping:
             self._share.accept(offered, 0)
@@ -274,8 +273,7 @@ class QueueLoop:
         try:
             leased = await self._watchdog.watched(f"{self.engine.name}: take", answer)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
-            self._in_doubt += held
-            self._mark_unavailable(error)
+            self._lose_answer(error, held)
             self._call_answered()
             return
         await self._begin(leased, limit, held, asked_s)
@@ -406,9 +404,8 @@ class QueueLoop:
         try:
             settled = await self._watchdog.watched(f"{self.engine.name}: settle", answer)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
-            self._in_doubt += want
             self.send_queue.requeue(ends)
-            self._mark_unavailable(error)
+            self._lose_answer(error, want)
             self._call_answered()
             return
         for (run, outcome), result in zip(ends, settled.answers, strict=True):
@@ -480,10 +477,19 @@ class QueueLoop:
         """Send nothing until the server answers again."""
         self._share.want(False)
         self._caught_up.set()
-        if self._reserved:
-            self._in_doubt, self._reserved = self._in_doubt + self._reserved, 0
-        self._arrived = 0
+        reserved, self._reserved, self._arrived = self._reserved, 0, 0
         self._backend.mark_unavailable(error)
+        if reserved:
+            self._in_doubt = True
+            self._share.release(reserved)
+
+    def _lose_answer(self, error: Exception, held: int) -> None:
+        """The same after a call that may have started jobs for `held` slots. Other queues use the
+        slots meanwhile: their servers may answer for as long as this one does not."""
+        self._mark_unavailable(error)
+        if held:
+            self._in_doubt = True
+            self._share.release(held)
 
     async def _recover(self) -> None:
         """Recover jobs that the server started while its answers were lost, and go on."""
@@ -499,9 +505,9 @@ class QueueLoop:
             "server available again engine=%(engine)s orphans=%(orphans)s; its orphans run here",
             {"engine": self.engine.name, "orphans": len(orphans)},
         )
-        reserved, self._in_doubt = self._in_doubt, 0
+        self._in_doubt = False
         self._backend.mark_available()
-        await self._run_orphans(orphans, reserved, asked_s)
+        await self._run_orphans(orphans, asked_s)
 
     async def recover_own_orphans(self) -> None:
         """Take up jobs that are pending under this worker's name and were not renewed for a lease,
@@ -526,24 +532,22 @@ class QueueLoop:
                     "orphans recovered engine=%(engine)s orphans=%(orphans)s; they run here",
                     {"engine": self.engine.name, "orphans": len(orphans)},
                 )
-                self._tasks.start(self._run_orphans(orphans, 0, asked_s))
+                self._tasks.start(self._run_orphans(orphans, asked_s))
 
     async def _find_orphans(self, idle_s: float) -> list[LeasedJob]:
         search = self.engine.recover_orphans(frozenset(self.runs), idle_s)
         return await self._watchdog.watched(f"{self.engine.name}: recover", search)
 
-    async def _run_orphans(
-        self, orphans: Sequence[LeasedJob], reserved: int, asked_s: float
-    ) -> None:
-        """Run orphans in `reserved` slots and as many more as are free; release the rest."""
-        reserved += self._share.try_acquire(len(orphans) - reserved)
+    async def _run_orphans(self, orphans: Sequence[LeasedJob], asked_s: float) -> None:
+        """Run as many orphans as slots are free; release the rest."""
+        held = self._share.try_acquire(len(orphans))
         self._call_sent()
-        for leased in orphans[reserved:]:
+        for leased in orphans[held:]:
             # No slot is free; the run needs one only to release it again.
             self._share.force_acquire()
             self._add_run(leased).halt(StopReason.RELEASE)
         self._turn_soon()
-        await self._begin(orphans[:reserved], reserved, reserved, asked_s)
+        await self._begin(orphans[:held], held, held, asked_s)
 
     async def _renew(self, runs: Sequence[Run]) -> list[Run]:
         """Renew the leases of runs; returns those that are still ours."""

@@ -18,7 +18,8 @@ AnyFollower: TypeAlias = Follower | ShardedFollower
 
 
 def check_complete(*silent: int) -> None:
-    """For sums that must not be too small (G-28): BackendUnavailable if a shard did not answer."""
+    """For sums that must not be too small (G-28), and changes of all jobs: BackendUnavailable if a
+    shard did not answer."""
     if silent:
         raise BackendUnavailable(silent_text(silent))
 

@@ -20,7 +20,7 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import Route, serve
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import Already, CancelOutcome
-from jobwire.systems.jobs.any_shards import AnyQueue
+from jobwire.systems.jobs.any_shards import AnyQueue, check_complete
 from jobwire.systems.jobs.codec import Record
 from jobwire.systems.jobs.contract import Status
 from jobwire.systems.jobs.failures import code_and_line
@@ -118,6 +118,8 @@ class BulkRoutes:
                 await _change_all(found, change, so_far)
                 if any(problem.kind.status in _TRANSIENT for problem in so_far.problems):
                     break
+            # A count that is too small would read as if all were changed.
+            check_complete(*page.incomplete)
             so_far.cursor = page.cursor
             if not page.cursor:
                 break

@@ -498,6 +498,10 @@ def test_g04_a_silent_shard_is_named_and_the_others_are_shown(
                 (named,) = started.client.get(path).json()["unavailable"]
                 assert named == {"system": "jobs", "detail": "incomplete: no answer of shard 1"}
             assert started.client.get("/v1/scale").status_code == 503
+            ready = started.client.get("/readyz")
+            (part,) = (each for each in ready.json()["parts"] if each["name"] == "shards")
+            assert (ready.status_code, part["state"]) == (200, "degraded")
+            assert f"no connection to shard 1 (127.0.0.1:{second.port})" in part["note"]
             counted = started.client.post("/v1/jobs/cancel", json={"task": "echo", "dry_run": True})
             assert counted.status_code == 503
             assert counted.json()["detail"] == "incomplete: no answer of shard 1"

@@ -20,6 +20,7 @@ from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.metrics import BullMetrics
 from jobwire.systems.queues.scripts import SCRIPTS
 from jobwire.systems.queues.server import queues_server
+from jobwire.systems.server_checks import connected_check
 from jobwire.systems.system import GatewayContext
 from jobwire.valkey import Connection
 from jobwire.valkey.server_memory import ServerMemory
@@ -44,6 +45,7 @@ async def queues_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
             RequestRate(context.settings.gateway.effective_submit_rate, time.monotonic), memory
         )
         limits = _tenant_limits(context.settings, access, submissions, memory)
+        own = {"queues.url": connection} if connection is not valkey else {}
         async with Maintenance(known_queues.maintenance()).running():
             yield Feature(
                 name="queues",
@@ -51,6 +53,7 @@ async def queues_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
                 checks=[
                     submissions.health("queues memory" if queues.url else "memory"),
                     table_check("watched queues", lambda: follower.table_use),
+                    connected_check("queues", own),
                 ],
                 scrape=BullMetrics(connection, queues.prefix, known_queues).read,
                 view=QueuesView(access),

@@ -62,6 +62,7 @@ from jobwire.systems.jobs.sharded_follow import ShardedFollower
 from jobwire.systems.jobs.sharded_queue import ShardedQueue
 from jobwire.systems.jobs.sharded_reader import ShardedAdmin, ShardedReader, ShardedRegistry
 from jobwire.systems.jobs.shards import STILL_SILENT_S, Shard, Shards
+from jobwire.systems.server_checks import connected_check
 from jobwire.valkey import Connection, ValkeyError
 from jobwire.valkey.server_memory import ServerMemory
 
@@ -158,6 +159,7 @@ def sharded_feature(
     found = Shards(every)
     registry = ShardedRegistry(found, tasks)
     follower = ShardedFollower(found)
+    later = {f"shard {part.number}": part.connection for part in shards if part.number}
     feature = _feature(
         ShardedQueue(found, settings, table),
         registry,
@@ -168,6 +170,7 @@ def sharded_feature(
         DurabilityOfAll(list(memories), settings.durability),
         streams,
         gateway,
+        [connected_check("shards", later)],
     )
     return feature, follower
 
@@ -182,6 +185,7 @@ def _feature(
     durability: Durability,
     streams: SseConnections,
     gateway: GatewaySettings,
+    checks: Sequence[Check] = (),
 ) -> Feature:
     settings = queue.settings
     rate = RequestRate(gateway.effective_submit_rate, time.monotonic)
@@ -216,6 +220,7 @@ def _feature(
             limits.health("memory"),
             Check("durability", partial(durability_health, durability), quiet=True),
             table_check("watched jobs", lambda: follower.table_use),
+            *checks,
         ],
         remote_health=partial(fleet.missing_requirements, registry),
         view=StreamsView(reader, queue, registry),

@@ -572,6 +572,29 @@ async def test_g04_a_silent_shard_holds_no_slots(server: LocalValkey, tmp_path: 
 
 
 @clause("G-4")
+async def test_g04_a_worker_starts_beside_a_shard_that_refuses_writes(
+    server: LocalValkey, tmp_path: Path
+) -> None:
+    with LocalValkey(tmp_path / "second", admin=True) as second, plain_client(second) as plain:
+        urls = ShardList(0, {0: server.url, 1: second.url})
+        settings = sharded(server.url, urls, shard_by="job")
+        with ShardedGateway(settings) as started:
+            ids = [str(started.submit()["job_id"]) for _ in range(20)]
+            plain.config_set("min-replicas-to-write", 1)
+            async with sharded_worker(app, settings):
+
+                def done(number: int) -> bool:
+                    own = (job_id for job_id in ids if shard_of(job_id) == number)
+                    answers = (started.client.get(f"/v1/jobs/{job_id}") for job_id in own)
+                    return all(answer.json()["status"] == "done" for answer in answers)
+
+                await wait_until(lambda: done(0), "the jobs of the first shard")
+                assert not done(1)
+                plain.config_set("min-replicas-to-write", 0)
+                await wait_until(lambda: done(1), "the jobs of the second")
+
+
+@clause("G-4")
 async def test_g04_programs_start_without_a_shard_and_use_it_when_it_answers(
     server: LocalValkey, tmp_path: Path
 ) -> None:

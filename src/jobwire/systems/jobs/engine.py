@@ -6,6 +6,7 @@ call that may have been executed.
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence, Set
@@ -192,8 +193,8 @@ class StreamsEngine:
         slots: int,
         missing_requirements: MissingRequirements = no_missing_requirements,
     ) -> None:
-        """Join the group and publish a registration with `tasks`. A shard that is silent is joined
-        when it answers, unless it is the first."""
+        """Join the group and publish a registration with `tasks`. A shard that is silent or refuses
+        writes is joined by a later `wait`, unless it is the first."""
         self._tasks = tuple(task.name for task in tasks)
         self._definitions, self._missing_requirements = tasks, missing_requirements
         self._registration.set_slots(slots)
@@ -205,8 +206,11 @@ class StreamsEngine:
             raise backend_unavailable(error) from error
         if self._before_register is not None:
             await self._before_register()
-        if self._connection.connected or not self.settings.shard:
+        if not self.settings.shard:
             await self._join()
+        elif self._connection.connected:
+            with contextlib.suppress(BackendUnavailable):  # the first `wait` reports it
+                await self._join()
 
     async def _join(self) -> None:
         await self._join_former_queue()

@@ -262,7 +262,7 @@ def test_o11_a_server_that_is_down_is_named_and_the_others_are_shown(site: AllSy
         ready = site.client.get("/readyz")
         (part,) = (each for each in ready.json()["parts"] if each["name"] == "queues")
         assert (ready.status_code, part["state"]) == (200, "degraded")
-        assert f"no connection to queues.url (127.0.0.1:{site.queue_server.port})" in part["note"]
+        assert "no connection to queues.url;" in part["note"]
     finally:
         site.queue_server.start()
     site.row("acme", "queues", name="mail")

@@ -501,7 +501,7 @@ def test_g04_a_silent_shard_is_named_and_the_others_are_shown(
             ready = started.client.get("/readyz")
             (part,) = (each for each in ready.json()["parts"] if each["name"] == "shards")
             assert (ready.status_code, part["state"]) == (200, "degraded")
-            assert f"no connection to shard 1 (127.0.0.1:{second.port})" in part["note"]
+            assert "no connection to shard 1;" in part["note"]
             counted = started.client.post("/v1/jobs/cancel", json={"task": "echo", "dry_run": True})
             assert counted.status_code == 503
             assert counted.json()["detail"] == "incomplete: no answer of shard 1"

@@ -46,11 +46,10 @@ def number_of_workers(cores: int | None, wanted: str | None) -> int:
     return int(wanted) if wanted else min(PER_CORE * (cores or 1), AT_MOST)
 
 
-def port_range(lowest: int, highest: int, process: int) -> tuple[int, int]:
-    """Return the part of a range of ports that a test process chooses from."""
-    size = (highest - lowest + 1) // AT_MOST
-    first = lowest + process % AT_MOST * size
-    return first, first + size - 1
+def port_range(lowest: int, highest: int, process: int, count: int) -> tuple[int, int]:
+    """Return the part of a range of ports that one of `count` test processes chooses from."""
+    size = (highest - lowest + 1) // count
+    return lowest + process * size, lowest + (process + 1) * size - 1
 
 
 def known_durations() -> dict[str, float]:
@@ -191,13 +190,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    process: str | None = getattr(config, "workerinput", {}).get("workerid")
-    if process is None:
+    own: Mapping[str, Any] | None = getattr(config, "workerinput", None)
+    if own is None:
         config.pluginmanager.register(Runs(), "runs-of-test-processes")
         return
     # Else another process may take the port of a server that a test has stopped and starts again.
+    # SeaweedFS adds 10,000 to one of its ports, which must be in the range, too.
+    number = int(own["workerid"].removeprefix("gw")) % own["workercount"]
     ports.LOWEST, ports.HIGHEST = port_range(
-        ports.LOWEST, ports.HIGHEST, int(process.removeprefix("gw"))
+        ports.LOWEST, ports.HIGHEST - 10_000, number, own["workercount"]
     )
 
 

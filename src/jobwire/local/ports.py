@@ -11,12 +11,15 @@ from __future__ import annotations
 import contextlib
 import secrets
 import socket
+from collections import deque
 from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
 LOWEST = 10_240
 HIGHEST = 32_767
 """Several test processes share the range."""
+_recent: Final = deque[int](maxlen=256)
+"""The last ports that were chosen: their servers may not listen yet."""
 
 
 def port_is_free(port: int) -> bool:
@@ -37,7 +40,8 @@ def free_ports(count: int) -> list[int]:
         while len(ports) < count:
             # Not `random`: programs with the same seed would choose the same ports.
             port = LOWEST + secrets.randbelow(HIGHEST - LOWEST + 1)
-            if _bound(held.enter_context(socket.socket()), port):
+            if port not in _recent and _bound(held.enter_context(socket.socket()), port):
+                _recent.append(port)
                 ports.append(port)
         return ports
 

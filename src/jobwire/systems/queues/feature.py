@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.limits import RequestRate
+from jobwire.gateway.server_checks import connected_check
 from jobwire.gateway.submissions import SubmissionLimits
 from jobwire.gateway.watch_table import table_check
 from jobwire.maintenance import Maintenance
@@ -20,7 +21,6 @@ from jobwire.systems.queues.known_queues import KnownQueues
 from jobwire.systems.queues.metrics import BullMetrics
 from jobwire.systems.queues.scripts import SCRIPTS
 from jobwire.systems.queues.server import queues_server
-from jobwire.systems.server_checks import connected_check
 from jobwire.systems.system import GatewayContext
 from jobwire.valkey import Connection
 from jobwire.valkey.server_memory import ServerMemory
@@ -45,7 +45,7 @@ async def queues_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
             RequestRate(context.settings.gateway.effective_submit_rate, time.monotonic), memory
         )
         limits = _tenant_limits(context.settings, access, submissions, memory)
-        own = {"queues.url": connection} if connection is not valkey else {}
+        own = {"queues.url": lambda: connection.connected} if connection is not valkey else {}
         async with Maintenance(known_queues.maintenance()).running():
             yield Feature(
                 name="queues",

@@ -33,6 +33,7 @@ from functools import partial
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Check, HealthStatus
 from jobwire.gateway.limits import RequestRate
+from jobwire.gateway.server_checks import connected_check
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.gateway.sse_connections import SseConnections
 from jobwire.gateway.submissions import StoreMemory, SubmissionLimits
@@ -62,7 +63,6 @@ from jobwire.systems.jobs.sharded_follow import ShardedFollower
 from jobwire.systems.jobs.sharded_queue import ShardedQueue
 from jobwire.systems.jobs.sharded_reader import ShardedAdmin, ShardedReader, ShardedRegistry
 from jobwire.systems.jobs.shards import STILL_SILENT_S, Shard, Shards
-from jobwire.systems.server_checks import connected_check
 from jobwire.valkey import Connection, ValkeyError
 from jobwire.valkey.server_memory import ServerMemory
 
@@ -159,7 +159,11 @@ def sharded_feature(
     found = Shards(every)
     registry = ShardedRegistry(found, tasks)
     follower = ShardedFollower(found)
-    later = {f"shard {part.number}": part.connection for part in shards if part.number}
+    later = {
+        f"shard {part.number}": partial(getattr, part.connection, "connected")
+        for part in shards
+        if part.number
+    }
     feature = _feature(
         ShardedQueue(found, settings, table),
         registry,

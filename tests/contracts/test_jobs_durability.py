@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 
+from jobwire.job.ids import shard_of
 from jobwire.local import LocalValkey
 from jobwire.local.valkey import PASSWORD_FILE
 from jobwire.systems.jobs.settings import StreamsSettings
+from jobwire.systems.jobs.shard_settings import ShardList
 from tests.cli.runner import Up, jobwire
 from tests.support import Proxy, clause, wait_until_sync
 from tests.support.jobs_http import ServedJobs, problem
 from tests.support.servers import plain_client
+from tests.support.shards import ShardedGateway, sharded
 
 pytestmark = [clause("G-22"), pytest.mark.xdist_group("durability")]
 DISK = StreamsSettings(durability="disk")
@@ -137,3 +142,33 @@ def test_g22_doctor_knows_the_level(synced: LocalValkey, tmp_path: Path) -> None
     wrong = jobwire("config", cwd=tmp_path, env={**env, "JOBWIRE_JOBS_DURABILITY": "replica"})
     assert wrong.returncode == 2
     assert "durability" in wrong.stderr
+
+
+@clause("G-4")
+def test_g22_a_silent_shard_does_not_keep_the_others_from_the_level(
+    synced: LocalValkey, tmp_path: Path
+) -> None:
+    second = LocalValkey(tmp_path / "second", admin=True, extra=["appendfsync always"])
+    with second, Proxy(second.port) as proxy, plain_client(second) as plain:
+        urls = ShardList(0, {0: synced.url, 1: proxy.url(second.url)})
+        settings = sharded(synced.url, urls, shard_by="job", durability="disk")
+        patient = replace(settings.valkey, failover_timeout=timedelta(minutes=2))
+        with ShardedGateway(replace(settings, valkey=patient)) as started:
+            assert {shard_of(str(started.submit()["job_id"])) for _ in range(20)} == {0, 1}
+            # It is asked for its settings, and does not answer.
+            proxy.silence()
+            started.client.get("/readyz")
+            proxy.refuse()
+            wait_until_sync(
+                lambda: started.client.get("/v1/jobs").json().get("incomplete") == [1],
+                "the shard to be named",
+            )
+            made = [started.submit() for _ in range(5)]
+            assert {each["durability"] for each in made} == {"disk"}
+            plain.config_set("appendfsync", "everysec")
+            proxy.heal()
+            wait_until_sync(
+                lambda: "incomplete" not in started.client.get("/v1/jobs").json(), "its answer"
+            )
+            refused = started.client.post("/v1/jobs", json={"task": "echo", "payload": {}})
+            assert (refused.status_code, refused.json()["code"]) == (503, "not_durable")

@@ -47,10 +47,15 @@ class Durability:
         return not self._connection.connected and not self.is_due
 
     async def fault(self) -> str:
-        """Look up the settings; what keeps the server from the level, or "". Raises ValkeyError."""
+        """Look up the settings; what keeps the server from the level, or "". Raises ValkeyError:
+        then the last answer counts, until there is a new socket."""
         if not self._is_disk:
             return ""
-        self._met_by = -1
+        fault = await self._find_fault()
+        self._met_by = -1 if fault else self._connection.sockets_opened
+        return fault
+
+    async def _find_fault(self) -> str:
         try:
             reply = await self._connection.call("CONFIG", "GET", *_REQUIRED)
         except ServerError as error:
@@ -61,7 +66,6 @@ class Durability:
         for name, value in _REQUIRED.items():
             if found.get(name) != value:
                 return f"{name} of the server is {found.get(name, 'not known')}, not {value}"
-        self._met_by = self._connection.sockets_opened
         return ""
 
 

@@ -21,6 +21,7 @@ from jobwire.job.messages import (
     Report,
     Suspended,
 )
+from jobwire.local import LocalValkey
 from tests.cli.runner import jobwire
 from tests.support import clause
 from tests.support.jobs_http import ServedJobs, bearer, problem
@@ -127,15 +128,16 @@ async def test_d12_signals_are_bounded(served: ServedJobs, lab: StreamsLab, raw:
 
 @clause("D-6", "D-12")
 async def test_d06_a_full_server_refuses_a_signal(
-    served: ServedJobs, lab: StreamsLab, raw: Raw, server_setting: Callable[[str, str], None]
+    valkey: LocalValkey, lab: StreamsLab, raw: Raw, server_setting: Callable[[str, str], None]
 ) -> None:
     job_id = await lab.submit()
-    server_setting("maxmemory", "1")
     path = f"/v1/jobs/{job_id}/signals/approval"
-    problem(served.client.post(path, json=1), 503, "unavailable")
-    assert not raw.exists(f"job:{job_id}:steps")
-    server_setting("maxmemory", "0")
-    assert served.client.post(path, json=1).status_code == 202
+    with ServedJobs(valkey.url) as own:
+        server_setting("maxmemory", "1")
+        problem(own.client.post(path, json=1), 503, "unavailable")
+        assert not raw.exists(f"job:{job_id}:steps")
+        server_setting("maxmemory", "0")
+        assert own.client.post(path, json=1).status_code == 202
 
 
 @clause("D-12")

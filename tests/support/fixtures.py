@@ -152,11 +152,15 @@ def run_program() -> Iterator[StartProgram]:
 
 
 @pytest.fixture
-def server_setting(observer: Redis) -> Iterator[Callable[[str, str], None]]:
+def server_setting(
+    observer: Redis, request: pytest.FixtureRequest
+) -> Iterator[Callable[[str, str], None]]:
     """Change a setting of the server for this test only."""
     before: dict[str, str] = {}
 
     def change(name: str, value: str) -> None:
+        if name == "maxmemory" and {"served", "keyed"}.intersection(request.fixturenames):
+            pytest.fail("a shared gateway would still refuse jobs in the next test; use an own one")
         before.setdefault(name, observer.config_get(name)[name] or "")
         observer.config_set(name, value)
 

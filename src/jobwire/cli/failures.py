@@ -53,6 +53,9 @@ def explain(error: Exception, *, debug: bool) -> int:
 def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
     """Return one line per fault, and the exit code."""
     match error:
+        case ExceptionGroup():  # what runs beside the rest wraps the failure of the rest
+            found = [lines_and_code(each) for each in error.exceptions]
+            return [line for lines, _ in found for line in lines], found[0][1]
         case CliExit():
             return [error.line], error.code
         case SettingsError():

@@ -20,7 +20,7 @@ from jobwire.local.listen import listen
 from jobwire.maintenance import Maintenance
 from jobwire.programs.traces import traces
 from jobwire.settings import Settings, SettingsError
-from jobwire.systems.backends import open_backends
+from jobwire.systems.backends import open_backends, retry_start
 from jobwire.systems.system import Background, System, WorkerContext, import_from_here
 from jobwire.worker import App, Worker
 from jobwire.worker.settings import WorkerSettings
@@ -163,6 +163,7 @@ async def serve_worker(
                 *(work for parts in served for work in parts.background),
             ],
             on_ready=partial(on_ready, queues),
+            retry_start=partial(retry_start, "valkey"),
         )
         if settings.worker.metrics_port:
             stack.enter_context(_health(worker, settings.worker, maintained))

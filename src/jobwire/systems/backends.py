@@ -233,12 +233,13 @@ async def _open_verified(config: BucketConfig) -> Bucket:
     return bucket
 
 
-async def retry_start(backend: str, connect: Callable[[], Awaitable[None]]) -> None:
+async def retry_start(backend: str, connect: Callable[[], Awaitable[object]]) -> None:
     """Repeat `connect` for START_TIMEOUT_S while its error is retryable."""
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while True:
         try:
-            return await connect()
+            await connect()
+            return
         except (ObjectsError, BackendUnavailable) as error:
             if not error.retryable or time.monotonic() > deadline_s:
                 raise

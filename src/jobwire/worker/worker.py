@@ -8,7 +8,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence, Set
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence, Set
+from functools import partial
 from typing import Final
 
 from jobwire.job.engine import Engine
@@ -27,6 +28,10 @@ _log: Final = logging.getLogger("jobwire.worker")
 _FLUSH_TIMEOUT_S: Final = 2.0
 
 
+async def _once(start: Callable[[], Awaitable[None]]) -> None:
+    await start()
+
+
 class Worker:
     """Made in a running event loop; `await run()` once."""
 
@@ -42,11 +47,12 @@ class Worker:
         max_block_s: float = float("inf"),
         background: Sequence[Callable[[], Coroutine[object, None, None]]] = (),
         on_ready: Callable[[], None] | None = None,
+        retry_start: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] = _once,
     ) -> None:
         """`grace_s` is how long a handler may take to stop when asked; an engine call that takes
         `stall_s` too long is cancelled; an event loop that is blocked for `max_block_s` ends the
         process. `background` coroutines, like an engine's maintenance, start after registration and
-        end after the last job."""
+        end after the last job. `retry_start` repeats a registration that fails."""
         self._tasks = TaskPool()
         self._runner = runner = Runner(self._tasks)
         app = with_middleware(app, lambda: runner.state)
@@ -59,6 +65,7 @@ class Worker:
         self._max_block_s = max_block_s
         self._background = background
         self._on_ready = on_ready
+        self._retry_start = retry_start
         self._watchdog = Watchdog(stall_s)
         self._shutdown = Shutdown()
         self.ready = asyncio.Event()
@@ -190,15 +197,25 @@ class Worker:
         renewal: LeaseRenewalThread | None = None
         try:
             for engine, routes in zip(self._engines, self._routes, strict=True):
-                found = {each.name: each for own in routes.values() for each in own.definitions}
-                await engine.register(
-                    list(found.values()), self._slot_count, self._app.missing_requirements
-                )
-                registered.append(engine)
+                await self._retry_start(partial(self._register, engine, routes, registered))
+            if len(registered) < len(self._engines):
+                return
             renewal = LeaseRenewalThread(self._queue_loops, self._watchdog, self._max_block_s)
             await self._serve()
         finally:
             await self._close(registered, renewal)
+
+    async def _register(
+        self, engine: Engine, routes: Mapping[str, Routes], registered: list[Engine]
+    ) -> None:
+        """Register, unless the worker was stopped while it could not."""
+        if self._shutdown.requested.is_set():
+            return
+        found = {each.name: each for own in routes.values() for each in own.definitions}
+        await engine.register(
+            list(found.values()), self._slot_count, self._app.missing_requirements
+        )
+        registered.append(engine)
 
     async def _serve(self) -> None:
         self._tasks.start(self._watchdog.watch(), "watchdog")

@@ -11,7 +11,7 @@ from jobwire.gateway.submissions import SubmissionLimits
 from jobwire.gateway.watch_table import table_check
 from jobwire.maintenance import Maintenance
 from jobwire.settings import Settings
-from jobwire.systems.backends import START_TIMEOUT_S
+from jobwire.systems.backends import START_TIMEOUT_S, retry_start
 from jobwire.systems.queues.follow import QueueFollower
 from jobwire.systems.queues.http import queue_routes
 from jobwire.systems.queues.http.access import QueueAccess
@@ -38,7 +38,7 @@ async def queues_feature(context: GatewayContext) -> AsyncGenerator[Feature]:
     ):
         await connection.load_scripts(SCRIPTS.values())
         known_queues = KnownQueues(connection, queues.prefix, queues.names)
-        await known_queues.scan()
+        await retry_start("queues", known_queues.scan)
         access = QueueAccess(connection, queues.bull(), known_queues, queues.tenant_of)
         memory = ServerMemory(connection)
         submissions = SubmissionLimits(

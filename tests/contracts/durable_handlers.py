@@ -12,6 +12,7 @@ import msgspec
 
 from jobwire import App, Context, Retry, StepInterrupted, SyncContext
 from jobwire.job.retry import fixed
+from jobwire.worker.middleware import CallNext
 
 app = App("durable")
 KINDS = ("async", "thread", "process")
@@ -99,3 +100,37 @@ def steps_in_def(ctx: SyncContext[Work]) -> list[int]:
 
 app.handler("thread", retries=2, backoff=fixed(0))(steps_in_def)
 app.handler("process", retries=2, backoff=fixed(0), process=True)(steps_in_def)
+
+
+def chatty(ctx: SyncContext) -> int:
+    for _ in range(100):
+        ctx.step("one", int)
+    for number in range(500):
+        ctx.emit("tick", number)
+    return 500
+
+
+app.handler("chatty-thread")(chatty)
+app.handler("chatty-process", process=True)(chatty)
+
+around = App("around")
+
+
+@around.middleware
+async def load_before_and_after(ctx: Context, call_next: CallNext) -> object:
+    before = await ctx.step("load", lambda: "before")
+    result = await call_next()
+    return [before, result, await ctx.step("load", lambda: "after")]
+
+
+@around.handler("async")
+async def loads(ctx: Context) -> str:
+    return await ctx.step("load", lambda: "handler")
+
+
+def loads_in_def(ctx: SyncContext) -> str:
+    return ctx.step("load", lambda: "handler")
+
+
+around.handler("thread")(loads_in_def)
+around.handler("process", process=True)(loads_in_def)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
+import msgspec
 import pytest
 
 from jobwire import App, Context, Fail, FailedJob
@@ -131,11 +133,57 @@ async def test_d23_a_job_that_killed_its_workers_is_followed(
         await worker.settle([(leased, Done("1"))], 0)
 
 
+@clause("D-23", "D-16")
+async def test_d23_what_follows_failures_has_an_end(lab: StreamsLab, raw: Raw) -> None:
+    """Regression: `repair` that runs `work` again, and `work` that fails again, never ended."""
+    app = App("repairs")
+
+    @app.handler("repair", uses={"durable"})
+    async def repair(ctx: Context) -> None:
+        await ctx.run("work", {})
+
+    @app.handler("work", on_failure=repair)
+    async def work(ctx: Context) -> None:
+        raise ValueError
+
+    tasks = dict.fromkeys(app.handlers, "repairs")
+    engine = StreamsEngine(lab.connection, lab.settings, queues=["repairs"], task_queues=tasks)
+    worker = Worker(app, [engine], slots=2)
+    running = await started(worker)
+    try:
+        job_id = await lab.submit(task="work", queue="repairs")
+        found = None
+        while found != job_id:
+            job_id = found or job_id
+            found = await wait_until(partial(_next, raw, job_id), "what follows")
+    finally:
+        await stopped(worker, running)
+    assert int(raw.field(f"job:{job_id}", "depth") or "") == 8
+
+
+def _next(raw: Raw, job_id: str) -> str | None:
+    """The job that follows this failed one, or the child of the one that follows; itself at the
+    end."""
+    job = raw.fields(f"job:{job_id}")
+    if job["status"] == "error":
+        return job.get("on_failure", job_id)
+    made = raw.fields(f"job:{job_id}:steps").get("k::1@work")
+    return json.loads(made)[0] if made else None
+
+
 @clause("D-23", "J-39")
 @pytest.mark.parametrize("seen_by", ["reconcile", "extend_ttl"])
-@pytest.mark.parametrize("error", ['{"code":"e","message":"m"}', '"boom"', "boom {"])
+@pytest.mark.parametrize(
+    ("error", "got"),
+    [
+        *(('{"code":"e","message":"m"}', ("e", "m")), ('"boom"', ("", '"boom"'))),
+        *(("boom {", ("", "boom {")), ("x" + "é" * 3000, ("", "x" + "é" * 2047))),
+        (b"caf\xe9 \xc3\xa9", ("", "caf? ??")),
+        ('{"code":"e","message":"m","n":NaN}', ("", '{"code":"e","message":"m","n":NaN}')),
+    ],
+)
 async def test_d23_a_job_that_a_foreign_worker_failed_is_followed_once(
-    lab: StreamsLab, raw: Raw, seen_by: str, error: str
+    lab: StreamsLab, raw: Raw, seen_by: str, error: str | bytes, got: tuple[str, str]
 ) -> None:
     worker = await holder(lab)
     job_id = await lab.submit(task=TASK)
@@ -148,16 +196,17 @@ async def test_d23_a_job_that_a_foreign_worker_failed_is_followed_once(
         raw.call("ZADD", "jobs:open", 1, job_id)
         await lab.maintain(seen_by)
     (found,) = following(raw, job_id)
-    got = json.loads(found["payload"])["error"]
-    wanted = ("e", "m") if "code" in error else ("", error)
-    assert (got["code"], got["message"]) == wanted
+    written = msgspec.json.decode(found["payload"])["error"]
+    assert (written["code"], written["message"]) == got
     (leased,) = await worker.take(1)
     await worker.settle([(leased, Done("1"))], 0)
 
 
 @clause("D-23", "J-38")
 @pytest.mark.parametrize(
-    "payload", ["{broken", json.dumps({"x": "y" * 204_700})], ids=["invalid", "large"]
+    "payload",
+    ["{broken", '{"a": NaN}', '{"a": 0x10}', json.dumps({"x": "y" * 204_700})],
+    ids=["invalid", "nan", "hex", "large"],
 )
 async def test_d23_a_payload_that_does_not_fit_is_left_out(
     lab: StreamsLab, raw: Raw, payload: str

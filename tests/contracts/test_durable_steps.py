@@ -499,3 +499,25 @@ async def test_d07_attempts_count_from_the_last_new_record(
         assert raw.field(f"job:{job_id}", "progress_attempt") == "4"
     else:
         assert (found["code"], raw.field(f"job:{job_id}", "attempt")) == ("handler_error", "2")
+
+
+@clause("D-1", "J-36")
+@pytest.mark.parametrize("kind", ["thread", "process"])
+async def test_d01_events_after_many_steps_are_not_lost(lab: StreamsLab, kind: str) -> None:
+    """Regression: each record made the window of the reports larger than their buffer."""
+    job_id = await submit(lab, f"chatty-{kind}", {})
+    async with working(lab, durable_handlers.app):
+        assert (await ended(lab, job_id))["result"] == 500
+    ticks = [event["data"] for event in await lab.events(job_id) if event["type"] == "tick"]
+    assert ticks == [str(number) for number in range(500)]
+
+
+@clause("D-2")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_d02_middleware_and_handler_number_their_steps_together(
+    lab: StreamsLab, kind: str
+) -> None:
+    """Regression: a handler in a process got the result of the middleware."""
+    job_id = await submit(lab, kind, {})
+    async with working(lab, durable_handlers.around):
+        assert (await ended(lab, job_id))["result"] == ["before", "handler", "after"]

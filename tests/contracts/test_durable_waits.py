@@ -5,25 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from jobwire import App, Context, SyncContext
-from jobwire.job.messages import Done, JobId, Released
+from jobwire import App, Context, SignalTimeout, SyncContext
+from jobwire.job.messages import CancelRequest, Done, JobId, Released, Token
 from jobwire.settings import SettingsError, load
 from jobwire.systems.jobs.app_queues import app_queues
 from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.valkey import Connection
 from jobwire.worker import Worker
+from jobwire.worker.metrics import Series
 from jobwire.worker.middleware import CallNext
 from tests.contracts import waiting_handlers
 from tests.contracts.test_durable_steps import ended, kinds_of, submit
 from tests.contracts.waiting_handlers import KINDS, QUEUE, paid
 from tests.support import clause, wait_until
-from tests.support.jobs_http import ServedJobs
+from tests.support.jobs_http import ServedJobs, problem
 from tests.support.raw import Raw
 from tests.support.streams import StreamsLab
 from tests.support.workers import started, stopped
@@ -78,6 +81,8 @@ async def test_d11_a_sleep_holds_no_worker_and_is_slept_once(
         make_due(raw, job_id, "t:sleep")
         await lab.maintain("promote")
         assert (await ended(lab, job_id))["result"] == ["one", "two"]
+        waited = worker.metrics.tasks[Series(QUEUE, kind)].waited
+        assert waited.cumulated()[-1] == ("+Inf", 1), "for its first start only"
     assert paid(path) == ["one", "finally", "finally", "two"]
     assert kinds_of(await lab.events(job_id)) == [
         *("queued", "running", "step_done", "suspended", "queued", "running", "step_done", "done")
@@ -334,6 +339,111 @@ async def test_d16_children_of_a_canceled_job_are_canceled(
     assert children["first"][0]["status"] == "canceled"
 
 
+@clause("D-16")
+async def test_d16_the_open_children_of_a_running_job_are_canceled_with_it(
+    served: ServedJobs, lab: StreamsLab, raw: Raw
+) -> None:
+    """Regression: a child that waited for its approval outlived its canceled parent, and ran."""
+
+    async def submits(ctx: Context) -> None:
+        await ctx.submit("elsewhere", {})
+        await asyncio.Event().wait()
+
+    await lab.worker("elsewhere", queues=["elsewhere"])
+    job_id = await submit(lab, "odd", {}, queue=QUEUE)
+    record = f"job:{job_id}:steps"
+    async with working(lab, app_of(submits)):
+        await wait_until(lambda: raw.exists(record), "the child")
+        child = json.loads(raw.fields(record)["k::1@elsewhere"])[0]
+        assert served.client.post(f"/v1/jobs/{job_id}/cancel").status_code == 202
+        assert raw.field(f"job:{child}", "status") == "canceled", "at once"
+        await ended(lab, job_id)
+    assert raw.field(f"job:{job_id}", "status") == "canceled"
+
+
+@clause("D-16")
+async def test_d16_a_repeated_cancel_reaches_the_children_that_the_first_did_not(
+    served: ServedJobs, lab: StreamsLab, raw: Raw
+) -> None:
+    async def submits(ctx: Context) -> None:
+        await ctx.run("elsewhere", {})
+
+    worker = await lab.worker("elsewhere", queues=["elsewhere"])
+    jobs = [await submit(lab, "odd", {}, queue=QUEUE) for _ in range(2)]
+    async with working(lab, app_of(submits)):
+        for job_id in jobs:
+            await until_suspended(raw, job_id)
+    first, second = [
+        json.loads(raw.fields(f"job:{each}:steps")["k::1@elsewhere"])[0] for each in jobs
+    ]
+    # As a gateway that dies after the first of its two calls.
+    assert await lab.queue.cancel(jobs[0]) == "canceled"
+    problem(served.client.post(f"/v1/jobs/{jobs[0]}/cancel"), 409, "already_finished")
+    assert raw.field(f"job:{first}", "status") == "canceled"
+    # As a purge, which leaves them: their parent lives until they look at it.
+    assert await lab.queue.cancel(jobs[1]) == "canceled"
+    assert raw.ttl_s(f"job:{jobs[1]}") > 300
+    assert await worker.take(1) == []
+    assert raw.field(f"job:{second}", "status") == "canceled"
+
+
+@clause("D-14")
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_d14_two_branches_that_submit_the_same_child_both_get_it(
+    lab: StreamsLab, raw: Raw, kind: str
+) -> None:
+    """Regression: one of them waited for ever."""
+
+    async def branches(ctx: Context) -> list[str]:
+        made = await asyncio.gather(*(ctx.submit("elsewhere", {}, key="a") for _ in range(3)))
+        return [each.job_id for each in made]
+
+    def threads(ctx: SyncContext) -> list[str]:
+        with ThreadPoolExecutor(3) as pool:
+            made = [pool.submit(ctx.submit, "elsewhere", {}, key="a") for _ in range(3)]
+        return [each.result().job_id for each in made]
+
+    await lab.worker("elsewhere", queues=["elsewhere"])
+    answer = await run_alone(lab, branches if kind == "async" else threads)
+    assert len(answer["result"]) == 3
+    assert len(set(answer["result"])) == 1
+    await lab.queue.cancel(answer["result"][0])
+
+
+@clause("D-14", "D-16", "J-16")
+async def test_d14_a_job_that_is_to_be_canceled_submits_nothing_and_ends(
+    connection: Connection, lab: StreamsLab, raw: Raw
+) -> None:
+    """Regression: where the child's answer overtook the cancel request, the worker took its lease
+    for lost, and the job ended a lease later, without its partial result."""
+
+    async def submits(ctx: Context) -> None:
+        ctx.partial = "half"
+        while True:
+            await ctx.submit("elsewhere", {})
+
+    await lab.worker("elsewhere", queues=["elsewhere"])
+    # Without cancel requests: the answer to a child is always first.
+    engine = StreamsEngine(connection, lab.settings, queues=[QUEUE], task_queues={"odd": QUEUE})
+    engine.cancels = _no_cancels
+    worker = Worker(app_of(submits), [engine], slots=1)
+    running = await started(worker)
+    job_id = await submit(lab, "odd", {}, queue=QUEUE)
+    try:
+        await wait_until(lambda: raw.exists(f"job:{job_id}:steps"), "the first child")
+        assert await lab.queue.cancel(job_id) == "requested"
+        assert (await ended(lab, job_id))["status"] == "canceled"
+        assert "half" in (await lab.events(job_id))[-1]["data"], "its partial result"
+    finally:
+        await stopped(worker, running)
+    await lab.queue.cancel_children(job_id)
+
+
+async def _no_cancels() -> AsyncGenerator[CancelRequest]:
+    await asyncio.Event().wait()
+    yield CancelRequest(Token(""))
+
+
 @clause("D-17")
 async def test_d17_children_are_listed_in_the_order_of_their_numbers(
     served: ServedJobs, lab: StreamsLab, raw: Raw
@@ -381,7 +491,16 @@ async def test_d15_a_large_result_stays_with_the_child(lab: StreamsLab, raw: Raw
 
 
 @clause("D-15")
-async def test_d15_the_end_of_a_child_by_foreign_code_is_seen(lab: StreamsLab, raw: Raw) -> None:
+@pytest.mark.parametrize(
+    ("written", "result"),
+    [
+        *(("no JSON", "no JSON"), ('{"a": 0.5}', {"a": 0.5}), ('{"a": NaN}', '{"a": NaN}')),
+        *(("0x10", "0x10"), (b'"caf\xe9"', '"caf\ufffd"')),
+    ],
+)
+async def test_d15_the_end_of_a_child_by_foreign_code_is_seen(
+    lab: StreamsLab, raw: Raw, written: str | bytes, result: object
+) -> None:
     async def submits(ctx: Context) -> Any:
         return await ctx.run("elsewhere", {})
 
@@ -390,10 +509,10 @@ async def test_d15_the_end_of_a_child_by_foreign_code_is_seen(lab: StreamsLab, r
     async with working(lab, app_of(submits)):
         await until_suspended(raw, job_id)
         child = json.loads(raw.fields(f"job:{job_id}:steps")["k::1@elsewhere"])[0]
-        raw.call("HSET", f"job:{child}", "status", "done", "result", "no JSON")
+        raw.call("HSET", f"job:{child}", "status", "done", "result", written)
         raw.call("ZADD", "jobs:open", 1, child)
         await lab.maintain("extend_ttl")
-        assert (await ended(lab, job_id))["result"] == "no JSON"
+        assert (await ended(lab, job_id))["result"] == result
 
 
 @clause("D-13")
@@ -460,6 +579,34 @@ async def test_d24_children_of_an_earlier_beginning_end_unheard(lab: StreamsLab,
         for leased in await worker.take(2):
             await worker.settle([(leased, Done(json.dumps(leased.job.payload)))], 0)
         assert (await ended(lab, job_id))["result"] == [{"turn": 2}]
+
+
+@clause("D-11")
+@pytest.mark.parametrize("seconds", [-1, float("inf"), float("nan"), 2**63, timedelta(days=3660)])
+async def test_d11_a_sleep_has_a_longest_time(lab: StreamsLab, seconds: float | timedelta) -> None:
+    """Regression: one beyond the server's numbers left its job running for ever."""
+
+    async def sleeps(ctx: Context) -> None:
+        await ctx.sleep(seconds)
+
+    assert (await run_alone(lab, sleeps))["code"] == "handler_error"
+
+
+@clause("D-6", "D-12")
+async def test_d06_waits_for_signals_are_bounded(connection: Connection, raw: Raw) -> None:
+    async def waits(ctx: Context) -> None:
+        for number in range(10):
+            with suppress(SignalTimeout):
+                await ctx.wait_for_signal(f"s{number}", timeout_s=60)
+
+    lab = StreamsLab(connection, max_records=4)
+    job_id = await submit(lab, "odd", {}, queue=QUEUE)
+    async with working(lab, app_of(waits)):
+        for _ in range(4):
+            await until_suspended(raw, job_id)
+            make_due(raw, job_id)
+            await lab.maintain("promote")
+        assert (await ended(lab, job_id))["code"] == "step_too_large"
 
 
 @clause("D-11", "D-12")

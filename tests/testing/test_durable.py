@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,41 @@ def test_d20_calls_count_failed_ones_too() -> None:
     assert ran.calls == {"first": 1, "later": 1}
     ran = run_sync(app, "failing", max_attempts=3)
     assert (ran.result, ran.calls) == (3, {"first": 1, "later": 2})
+
+
+@clause("D-20")
+async def test_d20_an_error_around_a_child_is_raised() -> None:
+    """Regression: the test of the user waited for ever."""
+    entered: list[int] = []
+
+    @asynccontextmanager
+    async def once() -> AsyncGenerator[None]:
+        if entered:
+            raise RuntimeError("the port is in use")
+        entered.append(1)
+        yield
+
+    app = App("once", lifespan=once)
+
+    @app.handler("parent", uses={"durable"})
+    async def parent(ctx: Context) -> None:
+        await ctx.run("parent", {})
+
+    with pytest.raises(RuntimeError, match="the port is in use"):
+        await run(app, "parent")
+
+
+@clause("D-20", "D-16")
+async def test_d20_children_are_bounded() -> None:
+    app = App("deep")
+
+    @app.handler("deep", uses={"durable"})
+    async def deep(ctx: Context) -> None:
+        await ctx.run("deep", {})
+
+    ran = await run(app, "deep")
+    assert ran.error is not None
+    assert "child_limit" in ran.error.message
 
 
 @clause("D-20")

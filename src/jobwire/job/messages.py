@@ -341,6 +341,8 @@ class ReportAnswer(StrEnum):
     """A child too many, or too deep."""
     UNKNOWN_TASK = "unknown_task"
     """A child whose task no worker has."""
+    CANCEL = "cancel"
+    """A child of a job that is to be canceled."""
 
 
 class RenewAnswer(StrEnum):

@@ -6,6 +6,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -66,6 +67,9 @@ from jobwire.worker.worker import Worker
 
 T = TypeVar("T")
 _LONG_S = 3600.0
+_MAX_DEPTH = 8
+"""How deep children are, as on a server (D-16)."""
+_depth: ContextVar[int] = ContextVar("depth", default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,7 @@ async def run(
 
     async def run_child(child: ChildSubmission) -> Ran:
         engine.ran.calls[child.task] += 1
+        _depth.set(engine.depth + 1)
         try:
             return await run(app, child.task, msgspec.json.decode(child.payload_json))
         except ValueError as error:
@@ -166,6 +171,8 @@ async def run(
         worker.stop()
         worker.stop()
         await running
+    if engine.broken is not None:
+        raise engine.broken
     return engine.ran
 
 
@@ -251,6 +258,9 @@ class SingleJobEngine:
         self.wire = wire or self.name
         self.ran = Ran()
         self.over = asyncio.Event()
+        self.broken: Exception | None = None
+        """What the run of a child has raised: an error of the test's own, not of the job."""
+        self.depth = _depth.get()
         self._available = asyncio.Event()
         self._available.set()
         self._policy = policy
@@ -311,6 +321,9 @@ class SingleJobEngine:
                 answers[-1] = self._write_record(report.step, report.data_json)
                 continue
             if report.kind == SUBMIT_KIND:
+                if self.depth >= _MAX_DEPTH:
+                    answers[-1] = ReportAnswer.CHILD_LIMIT
+                    continue
                 child = msgspec.json.decode(report.data_json, type=ChildSubmission)
                 self._children[report.step.removeprefix(CHILD_FIELD)] = child
                 self._record[report.step] = to_json([child.job_id, child.task])
@@ -387,6 +400,13 @@ class SingleJobEngine:
         self.over.set()
 
     async def _resume(self, wait: Suspended) -> None:
+        try:
+            await self._provide(wait)
+        except Exception as error:  # noqa: BLE001 - raised by `run`
+            self.broken = error
+            self.over.set()
+
+    async def _provide(self, wait: Suspended) -> None:
         """What the job waits for comes at once."""
         if wait.due_field:
             self._record[wait.due_field] = "0"

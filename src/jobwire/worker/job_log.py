@@ -105,7 +105,8 @@ def _facts(run: "Run", ran_s: float | None) -> dict[str, object]:
     job = run.leased.job
     facts: dict[str, object] = {"task": job.task}
     if ran_s is not None:
-        if job.created_ms and job.attempt <= 1 and job.deliveries <= 1:
+        is_first = job.attempt <= 1 and job.deliveries <= 1 and not run.job_record.fields
+        if job.created_ms and is_first:
             # The server's clock and ours may differ: never negative.
             waited_s = max(0.0, time.time() - job.created_ms / 1000 - ran_s)
             facts["waited_s"] = round(waited_s, 3)

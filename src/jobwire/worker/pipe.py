@@ -59,6 +59,8 @@ class Start(msgspec.Struct, tag=True):
     """The fields of the job's record."""
     now_ms: int = 0
     """The server's time."""
+    names: dict[str, int] = {}
+    """The names that the middleware has used in the record."""
     opts_json: str = "{}"
     priority: int = 0
     parent: tuple[str, str] | None = None
@@ -78,7 +80,7 @@ class Start(msgspec.Struct, tag=True):
         payload_json = json.dumps(job.payload)
         rest = (job.attempt, job.deliveries, job.created_ms, job.tenant, job.traceparent, trace)
         kinds = (frozenset(sink.uses), frozenset(sink.reserved_kinds))
-        record = (sink.steps.rules, sink.steps.fields, sink.steps.now_ms)
+        record = (sink.steps.rules, sink.steps.fields, sink.steps.now_ms, sink.steps.names)
         of_sink = (*kinds, sink.any_progress, sink.max_result_bytes, *record)
         head = (module, path, function, job.id, job.source, job.task, payload_json)
         wire = (json.dumps(dict(job.opts)), job.priority, job.parent)
@@ -168,6 +170,8 @@ class Ended(msgspec.Struct, tag=True):
 
     ending: Ending
     partial_json: str
+    names: dict[str, int] = {}
+    """The names that it and the middleware have used in the record."""
 
 
 FromChild = ReportMessage | ChildrenRequest | RecordMessage | RestartTimeout | Ended

@@ -150,7 +150,7 @@ class JobReceiver:
                 ending = outcomes.suspended(sink.suspension)
             partial = outcomes.partial_json(context[0].partial) if context else ""
             self._is_running = False
-            self._pipe.send(Ended(ending, partial))
+            self._pipe.send(Ended(ending, partial, sink.steps.names))
         if self._lifespan is not None:
             self._lifespan.leave()
         self._left.set()

@@ -100,6 +100,7 @@ class HandlerProcess:
             _send(pipe, Start.of(job, *location, trace, sink, entered), sink)
             while message := pipe.receive():
                 if isinstance(message, Ended):
+                    sink.steps.names.update(message.names)
                     return ProcessResult(message.ending, message.partial_json, sink.stopped)
                 if isinstance(message, ReportMessage):
                     _send(pipe, ReportAck(_forward(message, sink)), sink)

@@ -572,5 +572,6 @@ class QueueLoop:
 
 def _waited_s(leased: LeasedJob, now_ms: float) -> float | None:
     """How long the job waited for its first start; None if this is a later one."""
-    first = leased.job.deliveries <= 1 and leased.job.attempt <= 1
+    # The delivery that ended in a wait is not counted, but it left a record.
+    first = leased.job.deliveries <= 1 and leased.job.attempt <= 1 and not leased.records
     return (now_ms - leased.job.created_ms) / 1000 if first else None

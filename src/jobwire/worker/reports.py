@@ -178,6 +178,12 @@ class ReportBuffer:
             return REPORT_ADDED
         return _PendingReport(self, report)
 
+    def push(self, report: Report) -> None:
+        """Queue the report of a thread now: the window of its sink has bounded them."""
+        if not self.closed:
+            self.unacknowledged += 1
+            self._queue(report)
+
     def acknowledge(self, count: int) -> None:
         """`count` reports are answered: the window has space for as many."""
         self.unacknowledged -= count
@@ -244,8 +250,8 @@ class ThreadSink:
     may use it, since a handler may start threads of its own."""
 
     __slots__ = (
-        *("_loop", "_run", "_window", "any_progress", "max_result_bytes", "reserved_kinds"),
-        *("steps", "stopped", "uses"),
+        *("_loop", "_run", "_unacknowledged", "_window", "any_progress", "max_result_bytes"),
+        *("reserved_kinds", "steps", "stopped", "uses"),
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, run: "Run") -> None:
@@ -258,6 +264,8 @@ class ThreadSink:
         self._loop = loop
         self._run = run
         self._window = threading.Semaphore(WINDOW)
+        self._unacknowledged = 0
+        """The reports that have used up the window; changed on the event loop."""
         self.stopped = False
 
     def add(self, report: Report) -> Awaitable[None]:
@@ -265,8 +273,12 @@ class ThreadSink:
         if self.stopped:
             self._window.release()  # the next waiting thread is refused, too
             raise asyncio.CancelledError("this job is over")
-        self._loop.call_soon_threadsafe(self._run.add_from_thread, report)
+        self._loop.call_soon_threadsafe(self._add, report)
         return REPORT_ADDED
+
+    def _add(self, report: Report) -> None:
+        self._unacknowledged += 1
+        self._run.add_from_thread(report)
 
     def children(self) -> ChildrenRead:
         if self.stopped:
@@ -283,7 +295,8 @@ class ThreadSink:
     def record(self, field: str, value: str, kind: str = RECORD_KIND) -> Awaitable[None]:
         if self.stopped:
             raise asyncio.CancelledError("this job is over")
-        writing = asyncio.run_coroutine_threadsafe(self._run.record(field, value, kind), self._loop)
+        recording = self._run.record_from_thread(field, value, kind)
+        writing = asyncio.run_coroutine_threadsafe(recording, self._loop)
         try:
             writing.result()
         except futures.CancelledError:
@@ -294,8 +307,11 @@ class ThreadSink:
         self._loop.call_soon_threadsafe(self._run.restart_timeout)
 
     def acknowledge(self, count: int) -> None:
-        """On the event loop: the window has space for `count` more."""
-        self._window.release(count)
+        """On the event loop: `count` reports or records are answered. Only reports fill the
+        window: a thread that records waits for the answer."""
+        if count := min(count, self._unacknowledged):
+            self._unacknowledged -= count
+            self._window.release(count)
 
     def stop(self) -> None:
         """On the event loop: refuse waiting and later reports."""
@@ -313,6 +329,7 @@ class SinkRules(Protocol):
     step_rules: StepRules | None
     record: dict[str, str]
     now_ms: int
+    names: dict[str, int]
 
 
 class PipeSink:
@@ -327,7 +344,7 @@ class PipeSink:
         rules: SinkRules,
     ) -> None:
         """`send`, `restart`, `request_children` and `request_record` write to the pipe."""
-        self.steps = StepRecord(rules.step_rules, rules.record, rules.now_ms)
+        self.steps = StepRecord(rules.step_rules, rules.record, rules.now_ms, rules.names)
         self.suspension: Suspended | Restarted | None = None
         """What the job waits for after this run."""
         self._request_record = request_record

@@ -179,13 +179,37 @@ class Run:
             self.task.cancel()
 
     async def record(self, field: str, value: str, kind: str = RECORD_KIND) -> None:
+        waiter, is_new = self._waiter(field)
+        if is_new:
+            try:
+                await self.add(Report(kind, value, field))
+            except BaseException:  # not sent: nothing else would end the wait of another branch
+                self._forget(field)
+                raise
+        # Two branches may submit the same child: the end of one is not that of the other.
+        await asyncio.shield(waiter)
+
+    async def record_from_thread(self, field: str, value: str, kind: str) -> None:
+        """Called on the loop for a thread."""
+        waiter, is_new = self._waiter(field)
+        if is_new:
+            self._own_buffer().push(Report(kind, value, field))
+        await asyncio.shield(waiter)
+
+    def _waiter(self, field: str) -> "tuple[asyncio.Future[None], bool]":
+        """What ends when the field is written, and whether it has yet to be sent."""
         if self.is_over:
             raise asyncio.CancelledError("this job is over")
         if self.recording is None:
             self.recording = {}
+        if (waiter := self.recording.get(field)) is not None:
+            return waiter, False
         waiter = self.recording[field] = self.owner.loop.create_future()
-        await self.add(Report(kind, value, field))
-        await waiter
+        return waiter, True
+
+    def _forget(self, field: str) -> None:
+        if self.recording and (waiter := self.recording.pop(field, None)) is not None:
+            waiter.cancel()
 
     def recorded(self, field: str, answer: ReportAnswer) -> None:
         """The server has answered to the record of this field."""
@@ -200,6 +224,9 @@ class Run:
             waiter.set_result(None)
         elif answer is ReportAnswer.LOST:
             waiter.cancel()
+        elif answer is ReportAnswer.CANCEL:
+            waiter.cancel()
+            self.halt(StopReason.CANCEL)
         elif answer in _CHILD_FAILURES:
             waiter.set_exception(Fail(*_CHILD_FAILURES[answer]))
         elif answer is ReportAnswer.DROPPED and field.startswith(CHILD_FIELD):
@@ -212,17 +239,20 @@ class Run:
         else:
             waiter.set_exception(StepNotRecorded(f"the server does not accept {field!r}"))
 
-    def add(self, report: Report) -> Awaitable[None]:
+    def _own_buffer(self) -> ReportBuffer:
         buffer = self.buffer
         if buffer is None:
             buffer = self.buffer = ReportBuffer(lambda: self.owner.send_queue.add_reports(self))
             buffer.closed = self.is_over
-        return buffer.add(report)
+        return buffer
+
+    def add(self, report: Report) -> Awaitable[None]:
+        return self._own_buffer().add(report)
 
     def add_from_thread(self, report: Report) -> None:
         """Called on the loop for a thread: a report that comes too late is dropped."""
         if not self.is_over:
-            self.add(report)
+            self._own_buffer().push(report)
 
     def reports_acknowledged(self, count: int) -> None:
         """`count` of its reports were answered."""

@@ -56,18 +56,26 @@ class StepRecord:
     it."""
 
     __slots__ = (
-        *("_bytes", "_lock", "_names", "_own", "_read_ms", "_read_s"),
-        *("fields", "rules", "suspended"),
+        *("_bytes", "_lock", "_own", "_read_ms", "_read_s"),
+        *("fields", "names", "rules", "suspended"),
     )
 
-    def __init__(self, rules: StepRules | None, fields: Mapping[str, str], now_ms: int = 0) -> None:
+    def __init__(
+        self,
+        rules: StepRules | None,
+        fields: Mapping[str, str],
+        now_ms: int = 0,
+        names: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         """`now_ms` is the server's time, by which sleeps end."""
         self.rules = rules
         self.fields = dict(fields)
         own = [value for field, value in self.fields.items() if field.startswith(_OWN)]
         self._own = len(own)
         self._bytes = sum(map(_size, own))
-        self._names: dict[str, int] = {}
+        self.names = dict(names)
+        """How often this run has used each name. A process continues those of its middleware, and
+        the middleware continues those of the process."""
         self._lock = threading.Lock()
         self._read_ms, self._read_s = now_ms, time.monotonic()
         self.suspended = False
@@ -89,7 +97,7 @@ class StepRecord:
     def count(self, name: str) -> int:
         """How often this run has used the name, this use included."""
         with self._lock:
-            count = self._names[name] = self._names.get(name, 0) + 1
+            count = self.names[name] = self.names.get(name, 0) + 1
         return count
 
     def numbered(self, name: str, kind: str = RESULT_FIELD) -> str:

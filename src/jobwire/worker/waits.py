@@ -32,6 +32,8 @@ R_co = TypeVar("R_co", covariant=True)
 
 SHORT_S: Final = 5.0
 """A sleep below this is spent in the worker."""
+MAX_SLEEP_S: Final = 315_360_000.0
+"""Ten years."""
 MAX_WAIT_S: Final = 2_592_000.0
 DEFAULT_WAIT_S: Final = 604_800.0
 LOOK_AGAIN_S: Final = 3_600.0
@@ -60,8 +62,8 @@ def sleep(record: StepRecord, seconds: float | timedelta, name: str) -> Plan:
     rules = _rules(record)
     if isinstance(seconds, timedelta):
         seconds = seconds.total_seconds()
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(f"sleep({seconds!r}): must be a number of seconds, 0 or more")
+    if not 0 <= seconds <= MAX_SLEEP_S:
+        raise ValueError(f"sleep({seconds!r}): must be a number of seconds, 0 to ten years")
     if name == "signal":
         # Numbered, it would be the field of a wait for a signal.
         raise ValueError("'signal' cannot name a sleep: the times of signals are recorded so")
@@ -83,19 +85,23 @@ def _sleep(record: StepRecord, rules: StepRules, left_s: float, name: str) -> Pl
 
 
 def signal(record: StepRecord, name: str, kind: object, timeout_s: float | timedelta) -> Plan:
-    _rules(record)
+    rules = _rules(record)
     if isinstance(timeout_s, timedelta):
         timeout_s = timeout_s.total_seconds()
     if not 0 < timeout_s <= MAX_WAIT_S:
         raise ValueError(f"wait_for_signal: timeout_s={timeout_s!r} must be at most 30 days")
-    return _signal(record, _named(name, "signal"), kind, timeout_s)
+    return _signal(record, rules, _named(name, "signal"), kind, timeout_s)
 
 
-def _signal(record: StepRecord, name: str, kind: object, timeout_s: float) -> Plan:
-    field = SIGNAL_FIELD + name
+def _signal(
+    record: StepRecord, rules: StepRules, name: str, kind: object, timeout_s: float
+) -> Plan:
+    field, due = SIGNAL_FIELD + name, f"{DUE_FIELD}signal:{name}"
     stored = record.fields.get(field)
     if stored is None:
-        yield Suspend(Suspended("signal", name, timeout_s, f"{DUE_FIELD}signal:{name}", (field,)))
+        if due not in record.fields:
+            record.check_space(name, rules)
+        yield Suspend(Suspended("signal", name, timeout_s, due, (field,)))
         return None
     _, *value = _decode_signal(stored)
     if not value:

@@ -91,9 +91,10 @@ class BulkRoutes:
 
         async def change(job: Record) -> bool:
             outcome = await self._queue.cancel(job.job_id)
-            if outcome is CancelOutcome.CANCELED:
-                await self._queue.cancel_children(job.job_id)
-            return outcome not in (CancelOutcome.FINISHED, CancelOutcome.GONE)
+            if outcome in (CancelOutcome.FINISHED, CancelOutcome.GONE):
+                return False
+            await self._queue.cancel_children(job.job_id)
+            return True
 
         return await self._each(request, body, Status(body.status), fits, change)
 

@@ -80,10 +80,11 @@ class JobManagement:
         answer = await self._queue.cancel(job_id)
         if answer is CancelOutcome.GONE:
             raise Problem(api.JOB_NOT_FOUND)
+        # Also of a job that was canceled before: that call may not have got to its children.
+        if answer is not CancelOutcome.FINISHED or state.status is Status.CANCELED:
+            await self._queue.cancel_children(job_id)
         if answer is CancelOutcome.FINISHED:
             raise Problem(api.ALREADY_FINISHED)
-        if answer is CancelOutcome.CANCELED:
-            await self._queue.cancel_children(job_id)
         status, outcome = _OUTCOMES[answer]
         return reply(api.CancelAnswer(job_id, outcome), status)
 

@@ -36,7 +36,7 @@ local function is_foreign(job)
 end
 
 local function purge(id, entry)
-  local job = id and try_read_job(id, 'entry_id', 'attempt', 'tenant', 'queue', 'created_ts')
+  local job = id and try_read_job(id, 'entry_id', 'attempt', 'tenant', 'queue', 'created_ts', 'children')
   if not job or job.err or job.status ~= 'queued' or is_foreign(job) then return end
   if (tonumber(job.created_ts) or 0) > tonumber(began_ms) then return end
   if entry then

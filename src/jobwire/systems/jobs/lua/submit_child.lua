@@ -18,7 +18,8 @@
 --         before the children of jobs of another queue than the default one: its name, and empty texts
 -- RETURNS
 --   written       the child exists, now or since an earlier call
---   lost          the parent belongs to another delivery, has ended or is to be canceled
+--   lost          the parent belongs to another delivery, or has ended
+--   cancel        the parent is to be canceled
 --   child_limit   the parent has too many children, or they are too deep
 --   unknown_task  no worker has or had the task
 --   refused       the server refuses to write it
@@ -43,7 +44,8 @@ end
 local function submit(id, entry, token, child, name, task, payload, child_queue)
   local parent, refusal = read_fenced(consumer, id, entry, token, 'cancel_ts', 'tenant', 'traceparent',
     'depth', 'children')
-  if refusal or parent.cancel_ts then return 'lost' end
+  if refusal then return 'lost' end
+  if parent.cancel_ts then return 'cancel' end
   if redis.call('HEXISTS', steps_key(id), 'k:' .. name) == 1 then return 'written' end
   local depth, children = (tonumber(parent.depth) or 0) + 1, (tonumber(parent.children) or 0) + 1
   if depth > max_depth or children > max_children then return 'child_limit' end

@@ -74,7 +74,8 @@ local function awaits()
   end
 
   -- D-15: record how a child ended: a JSON array of the time, its status, and its result or error. Without
-  -- the last one it is too large, or the parent has too many bytes: it stays with the child.
+  -- the last one it is too large, or the parent has too many bytes, or a foreign worker wrote it, which may
+  -- be any text: it stays with the child.
   local max_result_bytes, max_outside_bytes = 262144, 4194304
   local function record_child(child, parent_id, name, is_checked)
     local parent = try_read_job(parent_id, 'outside_bytes', 'kept_children')
@@ -92,9 +93,8 @@ local function awaits()
     if not terminal[status] then return end
     local content = redis.call('HGET', key, status == 'done' and 'result' or 'error') or ''
     local value = '[' .. now .. ',"' .. status .. '"'
-    if #content <= max_result_bytes and (tonumber(parent.outside_bytes) or 0) + #content <= max_outside_bytes then
-      -- A foreign worker may have written any text.
-      if not is_checked and not pcall(cjson.decode, content) then content = cjson.encode(content) end
+    if is_checked and #content <= max_result_bytes
+      and (tonumber(parent.outside_bytes) or 0) + #content <= max_outside_bytes then
       value = value .. ',' .. content .. ']'
     else
       value = value .. ']'

@@ -40,14 +40,34 @@ function on_error(id, err)
     redis.call('EXPIRE', key, 90000)
   end
 
+  -- Whether the bytes above ASCII are whole characters. What is found is replaced, so that its neighbours do
+  -- not become characters.
+  local function is_utf8(text)
+    local rest = string.gsub(text, '[\240-\244][\128-\191][\128-\191][\128-\191]', ' ')
+    rest = string.gsub(rest, '[\224-\239][\128-\191][\128-\191]', ' ')
+    rest = string.gsub(rest, '[\194-\223][\128-\191]', ' ')
+    return not string.find(rest, '[\128-\255]')
+      and not string.find(text, '\237[\160-\191]') and not string.find(text, '\224[\128-\159]')
+      and not string.find(text, '\240[\128-\143]') and not string.find(text, '\244[\144-\191]')
+  end
+
+  -- The object of a JSON text; nil for anything else. A foreign program may have written any text, and the
+  -- library reads more than JSON: NaN and hexadecimal numbers, and bytes that are no characters.
+  local function decoded(text)
+    cjson.decode_invalid_numbers(false)
+    local done, object = pcall(cjson.decode, text)
+    cjson.decode_invalid_numbers(true)
+    return done and type(object) == 'table' and is_utf8(text) and object or nil
+  end
+
   -- The error object of a job as it is, or made of what a foreign worker wrote.
   local function error_object(text)
-    local done, object = pcall(cjson.decode, text)
-    if done and type(object) == 'table' and type(object.code) == 'string'
-      and type(object.message) == 'string' then
-      return text
-    end
-    return '{"code":"","message":' .. cjson.encode(string.sub(text, 1, 4096)) .. '}'
+    local object = decoded(text)
+    if object and type(object.code) == 'string' and type(object.message) == 'string' then return text end
+    text = string.sub(text, 1, 4096)
+    while #text > 4092 and not is_utf8(text) do text = string.sub(text, 1, -2) end
+    if not is_utf8(text) then text = string.gsub(text, '[\128-\255]', '?') end
+    return '{"code":"","message":' .. cjson.encode(text) .. '}'
   end
 
   -- The id of the job that follows a failed one. It cannot be guessed, since the owner token is random. The
@@ -68,7 +88,7 @@ function on_error(id, err)
     local head = '{"job_id":' .. cjson.encode(id) .. ',"task":' .. cjson.encode(task) .. ',"error":'
       .. error_object(error_text or '')
     payload = payload or ''
-    if pcall(cjson.decode, payload) and #head + #payload + 12 <= 204800 then
+    if #head + #payload + 12 <= 204800 and decoded(payload) then
       head = head .. ',"payload":' .. payload
     end
     return head .. '}'
@@ -76,18 +96,22 @@ function on_error(id, err)
 
   -- D-23: create the job that the registration of the failed job's task names. It is created in the step
   -- that ends the failed job, so once; where a foreign worker ended it, when that is noticed. It waits
-  -- outside of max_queue. If it fails itself, nothing follows.
+  -- outside of max_queue. If it fails itself, nothing follows; what it submits is as deep as children of the
+  -- failed job (D-16), or the two could follow each other without end.
+  local max_depth = 8
   local function create_following()
     local registration = redis.call('HGET', tasks_key, redis.call('HGET', job_key(id), 'task') or '')
     if not registration or not string.find(registration, '"on_failure":', 1, true) then return end
     local named = cjson.decode(registration).on_failure
     if not named then return end
-    local task, payload, error_text, owner, tenant, traceparent, made, failure_of = unpack(redis.call('HMGET',
-      job_key(id), 'task', 'payload', 'error', 'owner', 'tenant', 'traceparent', 'on_failure', 'failure_of'))
-    if made or failure_of then return end
+    local task, payload, error_text, owner, tenant, traceparent, made, failure_of, depth = unpack(redis.call(
+      'HMGET', job_key(id), 'task', 'payload', 'error', 'owner', 'tenant', 'traceparent', 'on_failure',
+      'failure_of', 'depth'))
+    depth = (tonumber(depth) or 0) + 1
+    if made or failure_of or depth > max_depth then return end
 
     local new_id, expiry = following_id(owner), expiry_of(default_ttl_s)
-    local content, extras = following_payload(task, payload, error_text), {'failure_of', id}
+    local content, extras = following_payload(task, payload, error_text), {'failure_of', id, 'depth', depth}
     local function add_extra(name, value)
       if not value or value == '' then return end
       extras[#extras + 1] = name

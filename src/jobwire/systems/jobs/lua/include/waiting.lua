@@ -1,10 +1,11 @@
 -- What cancel and purge share: the end of a job that waits.
 
--- J-57: submit, cancel, repeat must not fill the server: such a job is removed soon.
+-- J-57: submit, cancel, repeat must not fill the server: such a job is removed soon, unless it has children,
+-- which are canceled when they find it canceled (D-16).
 local function cancel_waiting(job, canceled_ttl_s, step)
   local expiry = expiry_of(job.ttl_s)
   local soon = string.format('%.0f', now_ms + canceled_ttl_s * 1000)
-  if tonumber(soon) < tonumber(expiry) then expiry = soon end
+  if not job.children and tonumber(soon) < tonumber(expiry) then expiry = soon end
   if job.idempotency_key then redis.call('PEXPIREAT', idempotency_key(job.idempotency_key), expiry) end
   move_bytes(job.id, expiry)
   finish_canceled(job.id, expiry, job.attempt, step)

@@ -117,15 +117,17 @@ async def test_processes_that_start_together_spread_their_load() -> None:
 async def test_l11_the_tasks_of_a_process_wake_up_together() -> None:
     """Whenever they were started: what they send then leaves in one write."""
     loop, wakeups = asyncio.get_running_loop(), list[float]()
+    now_s = loop.time()
 
     async def asleep(delay_s: float) -> None:
-        wakeups.append(loop.time() + delay_s)
+        wakeups.append(now_s + delay_s)
         raise asyncio.CancelledError
 
     fractions = iter((0.11, 0.35, 0.58, 0.93))
     tasks = [MaintenanceTask(f"shard {n}", 8.0, ScriptedTask("").run) for n in range(4)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio, "sleep", asleep)
+        patch.setattr(loop, "time", lambda: now_s)
         for task in tasks:
             maintenance = Maintenance([task], random_fraction=lambda: next(fractions))
             await asyncio.gather(maintenance.run(), return_exceptions=True)

@@ -11,7 +11,7 @@ from jobwire.systems.jobs.queue import Selection
 from jobwire.systems.jobs.queue_admin import JobQueueAdmin
 from jobwire.valkey import Connection
 from tests.conformance.lab import TASK
-from tests.support import clause
+from tests.support import clause, wait_until_sync
 from tests.support.jobs_http import ServedJobs
 from tests.support.raw import Raw
 from tests.support.streams import StreamsLab
@@ -141,8 +141,12 @@ def test_d10_suspended_jobs_are_counted_apart(served: ServedJobs, raw: Raw) -> N
     assert (scale["waiting"], scale["load"]) == (0, 0)
     now = served.client.get("/v1/stats").json()["now"]
     assert (now["waiting"], now["delayed"], now["suspended"]) == (0, 0, 1)
-    (row,) = served.client.get("/v1/overview").json()["systems"]
-    assert (row["waiting"], row["suspended"]) == (0, 1)
+
+    def is_counted() -> bool:
+        (row,) = served.client.get("/v1/overview").json()["systems"]
+        return (row["waiting"], row["suspended"]) == (0, 1)
+
+    wait_until_sync(is_counted, "the overview, which is kept for a moment, to count it")
     assert 'jobwire_jobs{queue="",state="suspended"} 1.0' in served.client.get("/metrics").text
     path = "/v1/jobs/queues/default/purge?suspended=true"
     assert served.client.post(path).json()["canceled"] == 1

@@ -298,7 +298,7 @@ def test_j17_many_watchers_of_one_job_need_two_connections(served: ServedJobs, r
         assert [event.id for event in reader.rest()] == [ended]
         reader.close()
     wait_until_sync(lambda: served.streams.open == 0, "all of them to disconnect")
-    assert served.follower.followed == 0
+    wait_until_sync(lambda: served.follower.followed == 0, "no job to be followed any more")
 
 
 @clause("J-17", "R-7")

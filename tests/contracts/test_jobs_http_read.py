@@ -195,6 +195,7 @@ async def test_j13_a_submission_may_wait_for_its_end(served: ServedJobs, lab: St
 @clause("J-13")
 async def test_j13_a_half_closed_client_is_answered(served: ServedJobs, lab: StreamsLab) -> None:
     """As `nc -N` does: it sends nothing more, and reads the response."""
+    await wait_until(lambda: not served.follower.followed, "the end of earlier streams")
     worker = await lab.worker("chat")
     body = b'{"task":"chat","payload":{}}'
     head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=60\r\n"
@@ -308,6 +309,7 @@ def test_j14_jobs_of_one_millisecond_are_paged_without_loss_or_repeat(
     "wait", ["61", "999999999", "61," + " " * 9000 + "x", "61;" + "wait," * 2000]
 )
 async def test_o15_a_wait_is_bounded(served: ServedJobs, lab: StreamsLab, wait: str) -> None:
+    await wait_until(lambda: not served.follower.followed, "the end of earlier streams")
     worker, leased = await leased_job(served, lab)
     path, prefer = f"/v1/jobs/{leased.job.id}", {"prefer": f"wait={wait}"}
     asked = asyncio.create_task(asyncio.to_thread(served.client.get, path, headers=prefer))

@@ -130,10 +130,10 @@ async def let_pass(raw: Raw, until_ms: int) -> None:
 @clause("J-7", "R-1")
 async def test_j07_an_unfinished_job_outlives_its_ttl(lab: StreamsLab, raw: Raw) -> None:
     """Several times over, with its events and idempotency key; once ended, it expires."""
-    job_id = await lab.submit(ttl_s=1, idempotency_key="once")
+    job_id = await lab.submit(ttl_s=2, idempotency_key="once")
     keys = (f"job:{job_id}", f"job:{job_id}:events", "idempotency:once")
     async with maintained(lab):
-        await let_pass(raw, raw.now_ms() + 3_000)
+        await let_pass(raw, raw.now_ms() + 5_000)
         assert raw.exists(*keys) == 3
         await lab.queue.cancel(job_id)
         assert raw.members("jobs:open") == []

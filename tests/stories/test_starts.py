@@ -57,7 +57,7 @@ def test_a_connection_lost_at_any_call_of_a_start_is_opened_again(
     with start(kind, folder, url) as program:
         program.wait_for_line(STARTED[kind])
     calls = [each for each in map(kind_of, proxy.commands) if each[0] not in HANDSHAKE]
-    assert len(calls) >= 3, calls
+    assert len(calls) >= 2, "the groups, and the scan or the registration"
     for call in dict.fromkeys(calls):
         proxy.cut_reply(lambda command, call=call: kind_of(command) == call)
         with start(kind, folder, url) as program:

@@ -27,7 +27,7 @@ from tests.support.wait import wait_until_sync
 
 PRIMARIES: Final = 3
 NODE_TIMEOUT_MS: Final = 1000
-_START_S: Final = 30.0
+_START_S: Final = 90.0
 _SETTINGS: Final = (
     *("cluster-enabled yes", f"cluster-node-timeout {NODE_TIMEOUT_MS}"),
     *("cluster-require-full-coverage no", "cluster-replica-validity-factor 0"),

@@ -27,7 +27,7 @@ DOWN_AFTER_MS: Final = 500
 PASSWORD: Final = "of-the-programs"
 SENTINEL_PASSWORD: Final = "of-the-sentinels"
 ADMIN_PASSWORD: Final = "of-the-admin"
-_START_S: Final = 30.0
+_START_S: Final = 90.0
 
 
 class Replicated(LocalValkey):

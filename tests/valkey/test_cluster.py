@@ -153,7 +153,9 @@ async def test_g11_a_killed_primary_loses_only_what_was_in_flight(
 ) -> None:
     """What was not sent waits for the replica; a lost reply stays lost."""
     key = f"{{{tag}}}:n"
-    async with Connection.open(config_of(cluster, tag)) as connection:
+    # A vote that is lost is repeated some seconds later.
+    config = replace(config_of(cluster, tag), failover_timeout_s=60)
+    async with Connection.open(config) as connection:
         await connection.call("SET", key, 0)
         former = cluster.primary_of(tag)
         with plain_client(former) as plain:

@@ -45,7 +45,7 @@ class Fleet:
         """The job's hash once the job has ended."""
         ends = ("done", "error", "canceled")
         await wait_until(
-            lambda: self.hash(job_id)["status"] in ends, "the end of the job", timeout_s=60
+            lambda: self.hash(job_id)["status"] in ends, "the end of the job", timeout_s=120
         )
         return self.hash(job_id)
 

@@ -163,6 +163,7 @@ async def _three_jobs(fleet: Fleet) -> None:
 
 
 @clause("J-51", "J-56")
+@pytest.mark.timeout(300)
 async def test_j51_waiting_for_the_model_longer_than_the_time_limit_is_no_timeout(
     start: StartFleet, cache_dir: Path
 ) -> None:

@@ -19,6 +19,7 @@ from jobwire.job.errors import RefusedError
 from jobwire.job.ids import new_shard_ids, shard_of
 from jobwire.job.messages import Already, JobRequest, Mismatch, SubmitAnswer, Submitted
 from jobwire.local import LocalValkey
+from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.systems.jobs.scripts import SCRIPTS
@@ -32,6 +33,8 @@ from jobwire.systems.jobs.shards import Shard, Shards
 from jobwire.valkey import Connection
 from tests.support import Plain, clause, wait_until_sync
 from tests.support.fixtures import StartProgram
+from tests.support.jobs_http import problem
+from tests.support.raw import Raw
 from tests.support.servers import plain_client
 from tests.support.shards import ShardedGateway, sharded
 
@@ -154,6 +157,41 @@ async def test_g05_a_claim_without_its_job_is_completed(
     assert {job_id(answer) for answer in answers} == {claimed}
     assert stored(plain) == [claimed]
     assert shard_of(claimed) == after
+
+
+def foreign_in_second_shard(plain: Plain, key: str) -> str:
+    """A job with its key, as a foreign gateway writes them; its id is one of the first shard."""
+    keys, found = StreamsKeys(f"{{{TAGS[1]}}}:"), "3f0e1d7a-5a55-4f6e-9d57-000000000001"
+    now = int(plain.time()[0]) * 1000
+    times = {"created_ts": now, "updated_ts": now, "ttl_s": 600}
+    job = {"job_id": found, "task": "echo", "payload": "{}", "status": "queued", **times}
+    plain.hset(keys.job(found), mapping={**job, "result": "", "error": ""})
+    plain.xadd(keys.queue, {"job_id": found, "task": "echo", "payload": "{}"})
+    plain.set(keys.idempotency(key), found, ex=600)
+    return found
+
+
+@clause("G-3", "G-5")
+def test_g05_the_key_of_a_job_that_cannot_be_read_makes_no_second_job(
+    server: LocalValkey, plain: Plain
+) -> None:
+    """Regression: the job of a foreign gateway was written into the first shard, too, and ran
+    twice; the key of a job in a removed shard was tried a thousand times, and then 500."""
+    key = next(
+        name
+        for name in (f"key{number}" for number in range(100))
+        if choose(contract.idempotency_name("", name), range(2)) == 1
+    )
+    job = foreign_in_second_shard(plain, contract.idempotency_name("", key))
+    with ShardedGateway(sharded(server.url, 2, shard_by="job")) as gateway:
+        headers = {"idempotency-key": key}
+        answer = gateway.client.post(
+            "/v1/jobs", json={"task": "echo", "payload": {}}, headers=headers
+        )
+        problem(answer, 503, "unavailable")
+    raw = Raw(plain)
+    queues = [StreamsKeys(f"{{{TAGS[number]}}}:").queue for number in range(2)]
+    assert [fields["job_id"] for queue in queues for _, fields in raw.entries(queue)] == [job]
 
 
 @clause("G-5")

@@ -186,11 +186,14 @@ class ShardedQueue:
         self, request: JobRequest, shard: Shard, answer: Awaitable[SubmitAnswer]
     ) -> SubmitAnswer:
         """The answer; where the key was claimed for a job of another shard, which a process with a
-        newer table may not have written yet, that job is written."""
+        newer table may not have written yet, that job is written. A foreign gateway writes jobs
+        with ids of the first shard into any."""
         found = await answer
         if isinstance(found, Already) and (number := shard_of(found.job_id)) != shard.number:
             target = self._shards.get(number)
-            if target is not None and not await _exists(target.queue, found.job_id):
+            if target is None or await shard.queue.status_and_tenant(found.job_id) is not None:
+                return found
+            if not await _exists(target.queue, found.job_id):
                 return await target.queue.submit_checked(request._replace(job_id=found.job_id))
         return found
 

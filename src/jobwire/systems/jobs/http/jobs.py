@@ -56,6 +56,10 @@ _FULL: Final = {
     "a job is removed when its time to live is over",
 }
 _REPLAYED: Final[Headers] = ((b"idempotency-replayed", b"true"),)
+_ELSEWHERE: Final = (
+    "the idempotency key has a job that cannot be read: its shard was removed, or a foreign "
+    "gateway chose its id; the key is free again when its time to live is over"
+)
 
 
 class JobRoutes:
@@ -229,7 +233,12 @@ class JobRoutes:
         return record.queue if await self._registry.has_queue(record.queue) else ""
 
     async def _answered(
-        self, request: HttpRequest, job_request: JobRequest, answer: SubmitAnswer
+        self,
+        request: HttpRequest,
+        job_request: JobRequest,
+        answer: SubmitAnswer,
+        *,
+        is_repeated: bool = False,
     ) -> Reply:
         if isinstance(answer, Submitted | Already):
             await self._check_durability(answer.job_id)
@@ -242,8 +251,11 @@ class JobRoutes:
                 if record is None:
                     record = await self._queue.stub(answer.job_id)
                 if record is None:
+                    if is_repeated:
+                        raise Problem(UNAVAILABLE, _ELSEWHERE)
                     # The job expired meanwhile, and the key with it.
-                    return await self.submit_request(request, job_request)
+                    answer = await self._submit_unchecked(job_request)
+                    return await self._answered(request, job_request, answer, is_repeated=True)
                 return await self._reply(
                     request, answer.job_id, answers.job(record), 200, _REPLAYED
                 )

@@ -356,6 +356,84 @@ async def test_i02_claims_of_bodies_that_a_crash_cut_off_are_released(
     assert plain.get(KEYS.upload("foreign")) == "claimed"
 
 
+@clause("I-2", "I-20", "I-30")
+async def test_i30_an_upload_accepted_during_the_release_of_claims_keeps_its_original(
+    connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig
+) -> None:
+    """Regression: it was taken for a body that never arrived whole; claim and original went."""
+    status = ImageStatus(connection, KEYS)
+    spool = Spool(tmp_path)
+    for number in range(5):
+        spool.abandon(spool.receive(f"left-{number}", f"{number:016x}"))
+    bodies = [spool.receive(f"body-{number}", f"{number + 16:016x}") for number in range(20)]
+    for body in bodies:
+        assert await status.claim(body.image_id, body.attempt)
+    release, released = ImageStatus.release, list[str]()
+
+    async def hesitating(self: ImageStatus, image_id: str, attempt: str) -> None:
+        """The bodies arrive while the server does not answer."""
+        if not released:
+            for body in bodies:
+                await asyncio.to_thread(spool.accept, body, grant(body.image_id))
+        released.append(image_id)
+        await release(self, image_id, attempt)
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(ImageStatus, "release", hesitating)
+        async with processing(connection, spool, Bucket(seaweedfs), Photos()):
+            await wait_until(lambda: not list(tmp_path.glob("left-*")), "the release")
+    spool.close()
+    assert sorted(released) == [f"left-{number}" for number in range(5)]
+    assert [body.image_id for body in bodies if not body.path.exists()] == []
+    assert plain.exists(*(KEYS.upload(body.image_id) for body in bodies)) == len(bodies)
+
+
+@clause("I-2", "I-20")
+def test_i20_an_upload_accepted_in_a_thread_is_never_a_leftover(tmp_path: Path) -> None:
+    """Regression: it was in neither set if it was accepted between the two looks."""
+    spool = Spool(tmp_path)
+    body = spool.receive("photo", "0123456789abcdef")
+
+    class Entries(dict[str, SpooledUpload]):
+        def values(self) -> Any:
+            found = list(super().values())
+            if not self:
+                spool.accept(body, grant("photo"))
+            return found
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(spool, "_entries", Entries())
+        assert list(spool.leftovers()) == []
+        assert spool.count == 1
+    spool.close()
+
+
+@clause("I-20", "I-21")
+@pytest.mark.parametrize("what", ["size", "in_work", "of_tenant", "leftovers"])
+def test_i21_a_spool_is_counted_while_a_thread_accepts_an_upload(tmp_path: Path, what: str) -> None:
+    """Regression: `dictionary changed size during iteration`, an upload answered with 500."""
+    spool = Spool(tmp_path)
+    first = accept(spool, "first")
+    later = iter(range(1000))
+
+    class Watched:
+        """Another upload is accepted whenever this one is looked at."""
+
+        def __getattr__(self, name: str) -> Any:
+            accept(spool, f"later-{next(later)}")
+            return getattr(first, name)
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(spool, "_entries", {"first": Watched()})
+        found = getattr(spool, what)
+        if callable(found):
+            found = list(cast("Any", found("") if what == "of_tenant" else found()))
+        expected: dict[str, object] = {"size": first.size, "in_work": 1, "of_tenant": [first.size]}
+        assert found == expected.get(what, found)
+        assert spool.count > 1
+    spool.close()
+
+
 @clause("I-30")
 async def test_i30_an_image_that_crashes_every_gateway_fails_after_four_crashes(
     connection: Connection, plain: Plain, tmp_path: Path, seaweedfs: BucketConfig, fresh: Fresh

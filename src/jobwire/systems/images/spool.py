@@ -14,7 +14,6 @@ import fcntl
 import logging
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -145,12 +144,12 @@ class Spool:
     @property
     def in_work(self) -> int:
         """Accepted uploads without those that wait for a reviewer."""
-        return sum(not is_held(entry) for entry in self._entries.values())
+        return sum(not is_held(entry) for entry in self._accepted())
 
     @property
     def size(self) -> int:
         """Bytes of the accepted uploads that have not ended."""
-        return sum(entry.size for entry in self._entries.values() if entry.result is None)
+        return sum(entry.size for entry in self._accepted() if entry.result is None)
 
     def __contains__(self, image_id: object) -> bool:
         return image_id in self._entries
@@ -161,11 +160,15 @@ class Spool:
 
     def entries(self) -> list[SpooledUpload]:
         """The accepted uploads, oldest first."""
-        return sorted(self._entries.values(), key=lambda entry: entry.accepted_at)
+        return sorted(self._accepted(), key=lambda entry: entry.accepted_at)
 
     def of_tenant(self, tenant: str) -> list[int]:
         """The sizes of a tenant's accepted uploads."""
-        return [entry.size for entry in self._entries.values() if entry.tenant == tenant]
+        return [entry.size for entry in self._accepted() if entry.tenant == tenant]
+
+    def _accepted(self) -> list[SpooledUpload]:
+        """The accepted uploads at this moment: `accept` adds one in a thread."""
+        return list(self._entries.values())
 
     def source(self, entry: SpooledUpload) -> Path:
         """The uploaded file."""
@@ -253,7 +256,7 @@ class Spool:
                     entry = msgspec.structs.replace(entry, restarts=entry.restarts + 1)
                     self._write(entry)
                 self._entries[entry.image_id] = entry
-        attempts = {entry.attempt for entry in self._entries.values()}
+        attempts = {entry.attempt for entry in self._accepted()}
         for file in self.folder.iterdir():
             if file.name == _LOCK:
                 continue
@@ -266,13 +269,16 @@ class Spool:
             elif suffix != _ENTRY:
                 file.unlink()  # a draft
 
-    def leftovers(self) -> Iterator[Leftover]:
+    def leftovers(self) -> list[Leftover]:
         """The bodies that were never accepted and that no request is receiving."""
-        accepted = {entry.attempt for entry in self._entries.values()}
-        for file in list(self.folder.glob(f"*{_PART}")):
-            match = _ATTEMPT.fullmatch(file.name.removesuffix(_PART))
-            if match and match[2] not in accepted and match[2] not in self._bodies:
-                yield Leftover(match[1], match[2])
+        files = list(self.folder.glob(f"*{_PART}"))
+        # In this order: a body that is accepted meanwhile, in a thread, is then in one of the two.
+        known = set(self._bodies)
+        known.update(entry.attempt for entry in self._accepted())
+        matches = (_ATTEMPT.fullmatch(file.name.removesuffix(_PART)) for file in files)
+        return [
+            Leftover(match[1], match[2]) for match in matches if match and match[2] not in known
+        ]
 
     def forget(self, leftover: Leftover) -> None:
         """Remove a leftover whose claim is released."""

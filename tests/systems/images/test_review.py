@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +12,9 @@ from typing import Any
 import pytest
 
 from jobwire.gateway.settings import GatewaySettings
+from jobwire.handlers.photo import PoolFull
+from jobwire.handlers.photo.admission import PhotoAdmission
+from jobwire.job import retry
 from jobwire.local import LocalValkey
 from jobwire.objects import Bucket, BucketConfig
 from jobwire.systems.images import processing
@@ -26,7 +31,7 @@ from tests.systems.images.gateway_process import bright_photo, dark_photo
 from tests.systems.images.site import ImageSite, results
 from tests.systems.images.test_erasure import entries_of as _entries_of
 from tests.systems.images.test_erasure import in_bucket
-from tests.systems.images.test_faults import Photos, accept, names
+from tests.systems.images.test_faults import FakePhoto, Photos, accept, names
 
 KEYS = ImageKeys("{review}:")
 pytestmark = pytest.mark.keeps(f"{KEYS.result}*")
@@ -168,7 +173,7 @@ class Holder:
     def __init__(self, connection: Connection, folder: Path, bucket: BucketConfig) -> None:
         self.status = ImageStatus(connection, KEYS)
         self._connection, self._folder, self._bucket = connection, folder, bucket
-        self.photos = Photos()
+        self.photos: Photos = Photos()
         self.spool = Spool(folder)
 
     def restart(self) -> None:
@@ -275,3 +280,66 @@ async def test_i38_a_photo_that_nobody_reviews_expires(
             holder.spool.close()
     assert entries_of(plain, image_id) == ["EXPIRED"]
     assert names(tmp_path) == ["spool.lock"]
+
+
+class FullPool(Photos):
+    """A pool of one worker, for whom one photo may wait; it works while `open` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._admission = PhotoAdmission(workers=1, budget=1, max_waiting=1)
+        self.open = asyncio.Event()
+        self.refused: Counter[str] = Counter()
+        self.at_a_time = self.most = 0
+
+    async def process(self, source: Path, target: Path, **more: Any) -> FakePhoto:
+        self.at_a_time += 1
+        self.most = max(self.most, self.at_a_time)
+        try:
+            async with self._admission.admitted(1):
+                await self.open.wait()
+                return await super().process(source, target, **more)
+        except PoolFull:
+            self.refused[source.name] += 1
+            raise
+        finally:
+            self.at_a_time -= 1
+
+
+@clause("I-38", "I-21", "I-30")
+async def test_i38_more_held_photos_than_the_pool_takes_outlive_a_restart(
+    connection: Connection,
+    plain: Plain,
+    tmp_path: Path,
+    seaweedfs: BucketConfig,
+    fresh: Fresh,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Regression: a full pool counted as a failed try; photos ended as INTERNAL."""
+    monkeypatch.setattr(processing, "_BACKOFF", retry.Backoff("exponential", 0.01, 0.02, 0.5))
+    image_ids = [fresh("held") for _ in range(12)]
+    holder = Holder(connection, tmp_path, seaweedfs)
+    for image_id in image_ids:
+        accept(holder.spool, image_id)
+
+    def all_held() -> bool:
+        return all(plain.hget(KEYS.review(image_id), "held") for image_id in image_ids)
+
+    async with holder.running():
+        await wait_until(all_held, "the hold")
+    plain.delete(*map(KEYS.review, image_ids))
+    holder.restart()
+    holder.photos = photos = FullPool()
+    async with holder.running():
+        # One of them is refused more often than a fault may be repeated.
+        await wait_until(
+            lambda: max(photos.refused.values(), default=0) > 8 or holder.spool.count < 12,
+            "the pool to be full",
+        )
+        assert holder.spool.count == 12
+        photos.open.set()
+        await wait_until(all_held, "the hold")
+    holder.spool.close()
+    assert len([name for name in names(tmp_path) if name.endswith(".part")]) == 12
+    assert [entries_of(plain, image_id) for image_id in image_ids] == [[]] * 12
+    assert photos.most <= processing.HELD_AT_A_TIME, "new uploads find a place"

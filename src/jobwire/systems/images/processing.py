@@ -58,6 +58,8 @@ _PING_WHILE_AWAY_S: Final = 0.5
 _SWEEP_S: Final = 5.0
 _REVIEW_S: Final = 1.0
 """Between two looks at the decision on a held photo."""
+HELD_AT_A_TIME: Final = 4
+"""Held photos that are made again at a time; any number may be held, and new uploads come too."""
 _AREAS: Final = list[list[float]]
 
 _STAGES: Final = {
@@ -99,7 +101,8 @@ class PublishedPhoto(Protocol):
 
 
 class PhotoPipeline(Protocol):
-    """Makes a file fit to publish; a failure is a JobwireError with a code of I-6."""
+    """Makes a file fit to publish; a failure is a JobwireError with a code of I-6, a retryable one
+    means that there is no capacity now."""
 
     async def process(
         self,
@@ -142,6 +145,7 @@ class Processing:
         self._life_s = life_s
         self._review_life_s = review_life_s
         self._holding: set[asyncio.Task[Any]] = set()
+        self._remaking = asyncio.Semaphore(HELD_AT_A_TIME)
         self._bucket_fault = ""
         self._stopping = False
         self._drain_by_s = 0.0
@@ -292,6 +296,21 @@ class Processing:
         )
 
     async def _process(self, entry: SpooledUpload, stages: StageWriter) -> PublishedPhoto:
+        """Make the photo; waits while the pool is full, which is no fault of the image."""
+        tries = 0
+        async with self._remaking if is_held(entry) else contextlib.nullcontext():
+            while (photo := await self._try_process(entry, stages)) is None:
+                if (left_s := self._left_s(entry)) <= 0:
+                    raise _Failure(_expired(entry))
+                tries += 1
+                await asyncio.sleep(min(_pause_s(tries), left_s))
+        return photo
+
+    async def _try_process(
+        self, entry: SpooledUpload, stages: StageWriter
+    ) -> PublishedPhoto | None:
+        """Make the photo; None if the pool is full."""
+
         def on_step(step: str) -> None:
             stage = _STAGES[step]
             # A photo that is held stays in the stage `processing`.
@@ -309,7 +328,7 @@ class Processing:
             )
         except JobwireError as error:
             if error.retryable:
-                raise  # no capacity in the pool
+                return None
             if error.detail:
                 _log.warning(
                     "image failed image_id=%(image_id)s error=%(error)s",

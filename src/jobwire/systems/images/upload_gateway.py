@@ -26,7 +26,7 @@ from jobwire.settings import Settings, SettingsError
 from jobwire.systems.images.http.uploads import upload_route
 from jobwire.systems.images.key_files import public_key
 from jobwire.systems.images.metrics import UploadCollector
-from jobwire.systems.images.processing import Processing
+from jobwire.systems.images.processing import HELD_AT_A_TIME, Processing
 from jobwire.systems.images.scripts import SCRIPTS
 from jobwire.systems.images.spool import Spool, SpoolInUse
 from jobwire.systems.images.storage import image_status, spool_folder
@@ -131,8 +131,8 @@ async def image_uploads(context: GatewayContext, *, eager: bool = False) -> Asyn
     options = photo_options(settings)
     limits = PoolLimits(
         workers=images.workers,
-        # Whatever is accepted may wait: the spool is the queue.
-        max_waiting=images.max_in_work + 1,
+        # Whatever is accepted may wait: the spool is the queue. Held photos are made again.
+        max_waiting=images.max_in_work + HELD_AT_A_TIME,
         pixel_budget_mb=images.pixel_budget_mb,
     )
     verifier = TokenVerifier(public_key(settings))

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from jobwire import App, Context
+from jobwire.job.messages import Done
 from jobwire.systems.queues.admin import QueueAdmin
 from jobwire.systems.queues.announcement import seen_workers
 from jobwire.systems.queues.contract import BullState
@@ -194,6 +195,25 @@ async def test_b27_a_job_of_a_quiet_queue_is_next_beside_many_flooded_ones(
     for _ in range(201 - len(ran)):
         permits.release()
     await wait_until(lambda: len(ran) == 201)
+
+
+@clause("B-27")
+async def test_b27_each_of_many_flooded_queues_has_its_turn(connection: Connection) -> None:
+    """Regression: of more queues than there are parts, some were passed over at each take."""
+    names = [f"q{number}" for number in range(100)]
+    for name in names:
+        await fill(connection, name, 5)
+    engine = BullEngine(WorkerConnections(connection, SETTINGS), *names)
+    await engine.register([], 50)
+    seen = Counter[str]()
+    try:
+        for _ in range(4):  # 25 queues get two jobs each
+            jobs = await engine.take(50)
+            seen.update(leased.job.source for leased in jobs)
+            await engine.settle([(leased, Done("null")) for leased in jobs], 0)
+    finally:
+        await engine.deregister()
+    assert seen == dict.fromkeys(names, 2)
 
 
 @clause("B-8", "B-27")

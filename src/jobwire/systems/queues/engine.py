@@ -229,7 +229,11 @@ class BullEngine:
         parts = share_out([*self._served.values()], limit, self._slots, now_ms)
         if not parts:
             return _nothing()
-        for queue, _ in parts:  # those behind it are first the next time
+        left = limit
+        for queue, part in parts:  # those behind it are first the next time
+            if left <= 0:
+                break  # there is no token for it
+            left -= max(1, part)
             self._served[queue.name] = self._served.pop(queue.name)
         tokens = self._shared.new_tokens(limit)
         for known in (self._in_flight, *self._listings):

@@ -216,6 +216,37 @@ async def test_b27_each_of_many_flooded_queues_has_its_turn(connection: Connecti
     assert seen == dict.fromkeys(names, 2)
 
 
+@clause("B-24", "B-27")
+async def test_b27_a_refused_child_fails_its_own_job_and_none_of_another_queue(
+    connection: Connection, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Regression: a refused child of one queue's job failed the job of another with that id."""
+    app, other_ends, parent_ends = App(), asyncio.Event(), asyncio.Event()
+
+    @app.handler("job", queue="parent", wire="bullmq", uses={"children"})
+    async def parent(ctx: Context) -> None:
+        await ctx.add_child("children", "child", {}, job_id="7")  # no id for a child
+        await parent_ends.wait()
+
+    @app.handler("job", queue="other", wire="bullmq")
+    async def other(ctx: Context) -> None:
+        await other_ends.wait()
+
+    queues = [await fill(connection, name, 1) for name in ("other", "parent")]
+    await serve(app, "other", "parent", slots=4)
+    await wait_until(lambda: "report dropped job_id=1" in caplog.text, "the refused child")
+    ends: list[BullState] = []
+    for queue, gate in zip(queues, (other_ends, parent_ends), strict=True):
+        gate.set()
+
+        async def has_ended(queue: QueueProducer = queue) -> bool:
+            return await queue.state("1") is not BullState.ACTIVE
+
+        await wait_until(has_ended, "its end")
+        ends.append(await queue.state("1"))
+    assert ends == [BullState.COMPLETED, BullState.FAILED]
+
+
 @clause("B-8", "B-27")
 async def test_b27_each_queue_keeps_its_own_limits_and_order(
     connection: Connection, plain: Plain, serve: Serve

@@ -128,9 +128,9 @@ class BullEngine:
         self._woken = False
         self._watches = False
         """Queues without jobs are watched, also while others have some."""
-        self._refused_children: dict[JobId, str] = {}
-        """Why a child of a running job was not added. The answer may come after the job was
-        released, which runs again at once."""
+        self._refused_children: dict[tuple[str, JobId], str] = {}
+        """Why a child of a running job, by queue and id, was not added. The answer may come after
+        the job was released, which runs again at once."""
         self._in_flight: set[str] = set()
         """Tokens of takes whose answers have not arrived."""
         self._listings: list[set[str]] = []
@@ -403,7 +403,8 @@ class BullEngine:
                 job = NewBullJob(child.task, child.payload_json, options)
                 sent = open_queue(child.queue).send(job)
         except RefusedError as error:
-            self._refused_children[leased.job.id] = f"a child was refused: {error.message}"
+            reason = f"a child was refused: {error.message}"
+            self._refused_children[leased.job.source, leased.job.id] = reason
             raise
         return self._child_added(leased, sent)
 
@@ -425,7 +426,7 @@ class BullEngine:
             "child refused job_id=%(job_id)s reason=%(reason)s; the job fails",
             {"job_id": leased.job.id, "reason": reason},
         )
-        self._refused_children[leased.job.id] = reason
+        self._refused_children[leased.job.source, leased.job.id] = reason
 
     # Settling
 
@@ -531,7 +532,7 @@ class BullEngine:
 
     def _final(self, leased: LeasedJob, outcome: Outcome) -> Outcome:
         """A job whose child was refused cannot succeed."""
-        reason = self._refused_children.pop(leased.job.id, "")
+        reason = self._refused_children.pop((leased.job.source, leased.job.id), "")
         if not reason or not isinstance(outcome, Done | WaitsForChildren):
             return outcome
         return Failed(JobError("bad_child", reason))
@@ -576,7 +577,7 @@ class BullEngine:
         answered = await answer
         if answered is True:
             return SettleAnswer.SETTLED
-        reason = self._refused_children.pop(JobId(job.id), "")
+        reason = self._refused_children.pop((leased.job.source, leased.job.id), "")
         if answered is False and reason:
             return settle_answer(await consumer.fail(job, token, FailedAttempt(reason)))
         if answered is False:

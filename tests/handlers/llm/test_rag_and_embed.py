@@ -18,7 +18,7 @@ from jobwire.handlers.llm.vectors import cosine_similarity
 from jobwire.job.errors import Fail, Retry
 from tests.handlers.llm.conftest import KEY
 from tests.handlers.llm.recorder import Bench
-from tests.handlers.llm.upstream import Upstream, answers, refuses, says, vectors
+from tests.handlers.llm.upstream import Act, Upstream, answers, refuses, says, vectors
 from tests.support import clause
 
 # One process loads the local model for all of these.
@@ -66,24 +66,33 @@ async def test_j50_a_real_model_answers_with_exact_citations() -> None:
     assert "[1] The warranty lasts 24 months." in asked["messages"][1]["content"]
 
 
+async def _record_of_a_failed_run(
+    payload: dict[str, object], *acts: Act, **settings: object
+) -> dict[str, str]:
+    """The steps of a run whose model server refuses what comes after these answers."""
+    async with Upstream(*acts, refuses(400)) as upstream:
+        bench = _bench(upstream.url, **settings)
+        ctx, sink = bench.context("rag", payload)
+        with pytest.raises(Fail):
+            await bench.handle(ctx)
+    return dict(sink.steps.fields)
+
+
 @clause("J-50", "D-1")
 @pytest.mark.parametrize("is_recorded", [True, False])
 async def test_d01_a_batch_of_vectors_is_not_paid_twice(is_recorded: bool) -> None:
     texts = [f"Sentence number {n} is here." for n in range(20)]
+    payload = {"question": "Where?", "documents": [" ".join(texts)]}
     first, rest, question = [NOWHERE] * 16, [FAR, NEAR, FAR, FAR], (1.0, 0.0)
-    data = base64.b64encode(array("f", [each for pair in first for each in pair]).tobytes())
-    kept = [data.decode() if is_recorded else "", 2, 5, "tester-embed"]
+    ((field, value),) = (await _record_of_a_failed_run(payload, vectors(*first))).items()
+    if not is_recorded:  # it was too large for the record
+        value = json.dumps([1, 1, ["", 2, 5, "tester-embed"]])
     answer = says(json.dumps({"answer": "Here.", "sources": [1]}))
     acts = [vectors(*rest), vectors(question), answer]
-    if not is_recorded:  # it was too large for the record
+    if not is_recorded:
         acts.insert(0, vectors(*first))
     async with Upstream(*acts) as upstream:
-        found = await _bench(upstream.url).run(
-            "rag",
-            {"question": "Where?", "documents": [" ".join(texts)]},
-            deliveries=2,
-            record={"s:rag.embed-0": json.dumps([1, 1, kept])},
-        )
+        found = await _bench(upstream.url).run("rag", payload, deliveries=2, record={field: value})
     paid = [request.body["input"] for request in upstream.requests if "input" in request.body]
     assert paid == ([] if is_recorded else [texts[:16]]) + [texts[16:], ["Where?"]]
     assert found.result["citations"][0]["quote"] == texts[17]
@@ -94,15 +103,58 @@ async def test_d01_each_batch_of_vectors_is_recorded_unless_it_is_too_large() ->
     texts = [f"Sentence number {n} is here." for n in range(20)]
     for width, is_recorded in ((2, True), (4000, False)):
         found = [(1.0,) * width] * 16
-        async with Upstream(vectors(*found), refuses(400)) as upstream:
-            bench = _bench(upstream.url)
-            payload = {"question": "Where?", "documents": [" ".join(texts)]}
-            ctx, sink = bench.context("rag", payload)
-            with pytest.raises(Fail):
-                await bench.app.handlers["rag"].function(ctx, ctx.payload)
-        (stored,) = sink.steps.fields.items()
-        assert stored[0] == "s:rag.embed-0"
+        payload = {"question": "Where?", "documents": [" ".join(texts)]}
+        (stored,) = (await _record_of_a_failed_run(payload, vectors(*found))).items()
+        assert stored[0].startswith("s:rag.embed-0")
         assert bool(json.loads(stored[1])[2][0]) is is_recorded
+
+
+@clause("J-50", "D-1")
+async def test_d01_recorded_vectors_are_of_the_same_texts(tmp_path: Path) -> None:
+    """Regression: after a change of the index a retry used the vectors of its former texts."""
+    settings = {"index_dir": tmp_path, "cache_dir": tmp_path / "cache"}
+    payload: dict[str, object] = {"question": "What is blue?", "index": "manual"}
+    index = tmp_path / "manual.json"
+    index.write_text('["The pump is blue.", "The hose is green."]')
+    acts = vectors(NEAR, NOWHERE), vectors(NEAR)
+    record = await _record_of_a_failed_run(payload, *acts, **settings)
+    texts = ["The warranty lasts 24 months.", "The pump is blue."]
+    index.write_text(json.dumps(texts))
+    answer = says(json.dumps({"answer": "The pump.", "sources": [1]}))
+    async with Upstream(vectors(NOWHERE, NEAR), vectors(NEAR), answer) as upstream:
+        bench = _bench(upstream.url, **settings)
+        retried = await bench.run("rag", payload, attempt=2, deliveries=2, record=record)
+    paid = [request.body["input"] for request in upstream.requests if "input" in request.body]
+    assert paid == [texts, ["What is blue?"]]
+    assert retried.result["citations"][0]["quote"] == "The pump is blue."
+    async with Upstream(vectors(NEAR), answer) as upstream:  # with the cached vectors
+        later = await _bench(upstream.url, **settings).run("rag", payload)
+    assert later.result["citations"] == retried.result["citations"]
+
+
+@clause("J-50", "D-1")
+async def test_d01_recorded_vectors_are_of_the_same_model() -> None:
+    """Regression: with another embedding model a retry used the vectors of the former one."""
+    payload: dict[str, object] = {"question": "How long?", "documents": PAPERS}
+    record = await _record_of_a_failed_run(payload, vectors(NEAR, FAR, FAR))
+    other = [(0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 0.0, 0.0)]
+    answer = says(json.dumps({"answer": "24 months.", "sources": [1]}))
+    async with Upstream(vectors(*other), vectors(other[2]), answer) as upstream:
+        bench = Bench(LlmSettings(base_url=upstream.url, model="tester", embed_model="other-embed"))
+        retried = await bench.run("rag", payload, attempt=2, deliveries=2, record=record)
+    assert retried.result["citations"][0]["quote"] == "The warranty lasts 24 months."
+
+
+@clause("J-50", "D-1")
+async def test_d01_vectors_for_which_the_record_has_no_space_are_not_recorded() -> None:
+    """Regression: a record that vectors of former texts have filled failed the job."""
+    record = {"s:rag.embed-0-former": json.dumps([1, 1, "x" * 4_194_250])}
+    answer = says(json.dumps({"answer": "24 months.", "sources": [1]}))
+    async with Upstream(vectors(FAR, NOWHERE, NEAR), vectors(NEAR), answer) as upstream:
+        bench = _bench(upstream.url)
+        payload = {"question": "How long?", "documents": PAPERS}
+        found = await bench.run("rag", payload, attempt=2, deliveries=2, record=record)
+    assert found.result["citations"][0]["quote"] == "The warranty lasts 24 months."
 
 
 @clause("J-50")

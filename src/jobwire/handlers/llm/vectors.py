@@ -4,7 +4,10 @@ import base64
 import math
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
+from hashlib import sha256
 from typing import Final, NamedTuple
+
+import msgspec
 
 from jobwire.handlers.context import TaskContext
 from jobwire.handlers.llm.generation import AnswerTimeout, with_retries
@@ -65,7 +68,11 @@ async def embed_all(
             return await with_retries(once, log_retry, deps.limit_s(payload))
 
         if keep:
-            embedded, size = await _kept(ctx, f"{step}-{start}", compute, _MAX_ALL_PACKED - kept)
+            about = (embedder.name, model, dimensions, batch)
+            # Of other texts, as after a change of an index, it is another step.
+            digest = sha256(msgspec.json.encode(about)).hexdigest()[:32]
+            recorded = f"{step}-{start}-{digest}"
+            embedded, size = await _kept(ctx, recorded, compute, _MAX_ALL_PACKED - kept)
             kept += size
         else:
             embedded = await compute()
@@ -91,9 +98,10 @@ async def _kept(
     try:
         found = await ctx.step(name, packed)
     except Fail as failed:
-        if computed or failed.code != "unsupported":  # a wire without records
+        # A wire without records; or vectors of former texts have filled the record.
+        if failed.code != "step_too_large" and (computed or failed.code != "unsupported"):
             raise
-        return await compute(), 0
+        return computed[0] if computed else await compute(), 0
     if found.data:
         return _unpack(found), len(found.data)
     return computed[0] if computed else await compute(), 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jobwire import Client
+from jobwire.cli.exits import Exit
 from jobwire.job.messages import Failed, JobError, JobId
 from jobwire.local import LocalValkey
 from jobwire.systems.jobs.settings import StreamsSettings
@@ -188,3 +189,35 @@ async def test_d25_in_the_client_and_on_the_command_line(
     assert "--task" in cli("retry", code=2)
     assert "not both" in cli("cancel", "abc", "--task", TASK, code=2)
     assert "--task" in cli("retry", "abc", "--code", "x", code=2)
+
+
+@clause("D-25", "J-12")
+async def test_d25_a_refusal_that_passes_is_not_the_end_of_the_jobs(
+    valkey: LocalValkey, lab: StreamsLab, raw: Raw
+) -> None:
+    """Regression: on the first page the answer had no cursor, as if there were no more jobs."""
+    ids = await failed(lab, 5)
+    raw.call("HSET", f"job:{ids[-1]}", "payload", '"no object"')  # refused for good, and first
+    with ServedJobs(valkey.url, jobs=StreamsSettings(max_queue=3)) as served:
+        answer = bulk(served, "retry", task=TASK)
+        assert counts(answer) == (5, 3, 0, 2)
+        assert answer["problem"]["code"] == "queue_full"
+        assert answer["cursor"]
+        raw.call("XTRIM", "jobs:stream", "MAXLEN", 0)
+        answer = bulk(served, "retry", task=TASK, cursor=answer["cursor"])
+        assert (counts(answer), answer["cursor"]) == ((5, 1, 3, 1), None)
+
+
+@clause("D-25")
+async def test_d25_a_job_that_is_refused_for_good_does_not_stop_the_command(
+    served: ServedJobs, lab: StreamsLab, raw: Raw, tmp_path: Path
+) -> None:
+    """Regression: after one such job the command ended with the first call."""
+    for _ in range(11):
+        ids = await failed(lab, 100)
+    raw.call("HSET", f"job:{ids[-1]}", "payload", '"no object"')
+    words = ("retry", "--task", TASK, "--yes")
+    done = jobwire(*words, cwd=tmp_path, env={"JOBWIRE_URL": served.url})
+    assert done.returncode == Exit.REFUSED, done.stderr
+    assert json.loads(done.stdout) == {"changed": 1_099, "already": 0, "refused": 1}
+    assert len(queued(raw)) == 1_099

@@ -86,7 +86,8 @@ class BulkAnswer(Struct, frozen=True, kw_only=True):
     problem: Annotated[
         Any,
         Meta(
-            description="why the first of them was refused",
+            description="why the first of them was refused; "
+            "one of status 429 or 503 if there is any",
             extra_json_schema={
                 "anyOf": [{"$ref": "#/components/schemas/Problem"}, {"type": "null"}]
             },

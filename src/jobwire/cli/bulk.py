@@ -4,7 +4,7 @@ Used by `jobwire retry` and `jobwire cancel`.
 """
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -73,14 +73,21 @@ async def change(
     output.result({"changed": changed, "already": already, "refused": refused}, line)
     if not refused:
         return Exit.OK
-    problem = next(each.problem for each in answers if each.problem)
-    code = Exit.FULL if problem.get("status") in (429, 503) else Exit.REFUSED
+    # The last one, if it stopped the command.
+    problems = [each.problem for each in answers if each.problem]
+    problem = problems[-1] if _passes(problems[-1]) else problems[0]
+    code = Exit.FULL if _passes(problem) else Exit.REFUSED
     raise CliExit(f"{refused} refused: {sanitize.line(str(problem.get('detail')))}", code)
 
 
 async def _all(call: Call, dry_run: bool, since_ms: int | None) -> "list[BulkAnswer]":
     """The answers of all calls; the last one may have stopped at a problem that passes."""
     answers = [await call(dry_run, since_ms, None)]
-    while answers[-1].cursor and not answers[-1].problem:
+    while answers[-1].cursor and not _passes(answers[-1].problem):
         answers.append(await call(dry_run, since_ms, answers[-1].cursor))
     return answers
+
+
+def _passes(problem: Mapping[str, object] | None) -> bool:
+    """Whether the other jobs would be refused, too, until it has passed."""
+    return problem is not None and problem.get("status") in (429, 503)

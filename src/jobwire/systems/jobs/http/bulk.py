@@ -35,6 +35,8 @@ _KEY: Final = "retry-many:"
 
 _TRANSIENT: Final = (429, 503)
 """Statuses of problems after which the other jobs would be refused, too."""
+_FIRST: Final = "9999999999999999-~"
+"""A cursor before all jobs."""
 
 Change = Callable[[Record], Awaitable[bool]]
 """Changes a job; whether it was changed now. Raises Problem."""
@@ -117,7 +119,8 @@ class BulkRoutes:
             so_far.scanned += page.scanned
             if not body.dry_run:
                 await _change_all(found, change, so_far)
-                if any(problem.kind.status in _TRANSIENT for problem in so_far.problems):
+                if any(_passes(problem) for problem in so_far.problems):
+                    so_far.cursor = so_far.cursor or _FIRST
                     break
             # A count that is too small would read as if all were changed.
             check_complete(*page.incomplete)
@@ -146,10 +149,15 @@ async def _change_all(jobs: Sequence[Record], change: Change, so_far: _Progress)
             attempts.create_task(attempt(job))
 
 
+def _passes(problem: Problem) -> bool:
+    return problem.kind.status in _TRANSIENT
+
+
 def _answer(request: HttpRequest, so_far: _Progress, *, is_dry: bool) -> api.BulkAnswer:
     problem = None
     if so_far.problems:
-        problem = msgspec.Raw(so_far.problems[0].body(request.request_id.decode()))
+        first = next(filter(_passes, so_far.problems), so_far.problems[0])
+        problem = msgspec.Raw(first.body(request.request_id.decode()))
     return api.BulkAnswer(
         matched=so_far.matched,
         changed=so_far.changed,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from jobwire.handlers.llm import LlmSettings
+from jobwire.handlers.llm.literal_calls import NoCall, find_call
+from jobwire.handlers.llm.tools import as_tool
 from jobwire.job.errors import Fail
 from jobwire.worker import App
 from tests.handlers.llm.recorder import Bench
@@ -124,6 +127,36 @@ async def test_k1_a_request_that_two_tools_fit_calls_neither() -> None:
         await bench.run("tool", {"prompt": "Send a.txt"})
     result = (await bench.run("tool", {"prompt": "Send file a.txt"})).result
     assert result["tool"] == "send_file"
+
+
+@clause("K-1")
+async def test_k1_a_tool_that_is_named_twice_is_one() -> None:
+    """Regression: a request that fits one tool seemed to fit two."""
+    bench = app_with_tools(delete_file)
+    payload = {"prompt": "delete_file notes.txt", "tools": ["delete_file", "delete_file"]}
+    assert (await bench.run("tool", payload)).result["arguments"] == {"name": "notes.txt"}
+
+
+def _is_call(request: str) -> bool:
+    try:
+        find_call([as_tool("delete_file", delete_file)], request)
+    except NoCall:
+        return False
+    return True
+
+
+@clause("K-1")
+def test_k1_a_word_with_an_underscore_inside_is_a_name() -> None:
+    for letters in (each for size in (1, 2, 3, 4) for each in product("b1_-é", repeat=size)):
+        word = "".join(letters)
+        is_name = "-" not in word and word[0] != "1" and "_" in word[:-1]
+        assert _is_call(f"delete_file {word}") is is_name, word
+
+
+@clause("K-1", "O-6")
+def test_k1_a_long_word_is_read_once() -> None:
+    """Regression: the work grew with the square of the length, here to minutes."""
+    assert not _is_call("delete_file " + "_" * 200_000 + "!x")
 
 
 @clause("J-50")

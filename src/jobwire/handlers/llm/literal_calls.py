@@ -27,7 +27,7 @@ _LITERAL_WORD: Final = re.compile(
     r"(?:\.{0,2}|~)/[\w./~-]*\w"  # /etc/hosts, ./build
     r"|(?![\d-])(?:[\w-]+/)*[\w-]*(?:\.[\w-]+)*\.[^\W\d_]\w+"  # notes.txt, docs/a.txt, .env
     r"|(?![\d-])[\w.-]+@[\w-]+(?:\.[\w-]+)*\.[^\W\d_]\w+"  # bob@example.com
-    r"|(?!\d)\w*_\w+"  # db_2
+    r"|(?!\d)[^\W_]*_\w+"  # db_2
 )
 """A word that can only be the name of something. Any other word may be part of the sentence: "now",
 "Monday", "on/off", "a.m", "no.2", "pre-2020", "x2". Such a value needs quotes."""

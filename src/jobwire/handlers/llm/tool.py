@@ -78,7 +78,8 @@ def _available_tools(payload: ToolPayload, deps: TaskDeps) -> list[Tool]:
         raise Fail("tool_unknown", f"no tool is named {unknown[0]!r}; this worker has: {known}")
     if not functions:
         raise Fail("tool_no_match", "this worker has no tools; register one with @app.tool")
-    return [as_tool(name, functions[name]) for name in payload.tools or functions]
+    names = dict.fromkeys(payload.tools or functions)  # each once
+    return [as_tool(name, functions[name]) for name in names]
 
 
 async def _run(ctx: TaskContext, choice: ToolChoice, deps: TaskDeps) -> object:

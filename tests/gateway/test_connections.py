@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobwire.gateway import connection
 from jobwire.gateway.settings import GatewaySettings
 from tests.gateway.events import EventsFeature
 from tests.gateway.server import Serving, read_answer, status_of
@@ -70,3 +71,28 @@ def test_o15_a_connection_that_is_answered_is_not_closed_for_another(
     peers.pop().close()
     wait_until_sync(lambda: len(served.server.state.connections) < MOST, "a closed connection")
     assert status_of(served.raw(LIVEZ)) == 200
+
+
+@clause("O-15", "O-6")
+def test_o15_idle_connections_behind_many_event_streams_make_space(
+    served: Serving,
+    peers: list[socket.socket],
+    events_feature: EventsFeature,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Regression: only the oldest connections were examined, each time the same ones."""
+    monkeypatch.setattr(connection, "_MAX_EXAMINED", 4)
+    for sent in (*[STREAM] * 5, *[b""] * (MOST - 5)):
+        peers.append(served.open_socket())
+        peers[-1].sendall(sent)
+        if sent:
+            assert b"200 OK" in peers[-1].recv(65536)
+    wait_until_sync(lambda: len(served.server.state.connections) == MOST, "all connections")
+    answered: list[bytes] = []
+    for _ in range(4):
+        peers.append(served.open_socket())
+        with contextlib.suppress(ConnectionError):
+            peers[-1].sendall(LIVEZ)
+            answered.append(peers[-1].recv(65536)[:15])
+    assert answered.count(b"HTTP/1.1 200 OK") >= 3, "four were examined for the first"
+    assert len(events_feature.watchers["a"]) == 5

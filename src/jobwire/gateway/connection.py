@@ -57,7 +57,7 @@ class ServerState:
         self.max_connections = limits.max_connections
         """`server` lowers it to what the limit of open files allows."""
         self.connections: dict[HttpConnection, None] = {}
-        """In the order in which they were opened."""
+        """In the order in which they were opened; those that `make_space` has kept come last."""
         self.tasks: set[asyncio.Task[None]] = set()
         """One for each request that the application is answering."""
         self.date_line = b""
@@ -87,13 +87,14 @@ class ServerState:
 
     def make_space(self) -> bool:
         """Close the oldest connection whose client awaits no response; False if all do, as far as
-        the oldest ones were looked at."""
+        they were examined. The next call goes on behind those."""
         self.closed_for_others += 1
-        for connection in itertools.islice(self.connections, _MAX_EXAMINED):
+        for connection in [*itertools.islice(self.connections, _MAX_EXAMINED)]:
+            del self.connections[connection]
             if not connection.answers:
                 connection.transport.abort()
-                del self.connections[connection]
                 return True
+            self.connections[connection] = None
         return False
 
 

@@ -340,6 +340,17 @@ def test_j01_the_wire_of_a_delayed_job_and_of_odd_keys(served: ServedJobs, raw: 
         problem(served.client.get(f"/v1/jobs/{path}/wire"), 404, "job_not_found")
 
 
+@clause("J-1", "G-11")
+def test_j01_the_wire_of_a_job_without_an_idempotency_key_reads_none(
+    served: ServedJobs, raw: Raw
+) -> None:
+    """Regression: an empty key was read, which on a Cluster is of the slot of another node."""
+    job_id = served.submit()["job_id"]
+    raw.call("CONFIG", "RESETSTAT")
+    assert f"job:{job_id}" in by_key(served, job_id)
+    assert "cmdstat_get:" not in str(raw.call("INFO", "commandstats"))
+
+
 @clause("J-1")
 def test_j01_the_wire_of_a_job_with_invalid_texts_of_a_foreign_program(
     served: ServedJobs, raw: Raw

@@ -88,8 +88,7 @@ async def _other_keys(
         due,
         suspended,
         renewal,
-        value,
-        ttl,
+        *of_key,
     ) = await collect(
         [
             connection.call("TIME"),
@@ -102,8 +101,8 @@ async def _other_keys(
             connection.call("ZSCORE", keys.delayed, job_id),
             connection.call("ZSCORE", keys.suspended, job_id),
             connection.call("ZSCORE", keys.open, job_id),
-            connection.call("GET", idempotency),
-            connection.call("PTTL", idempotency),
+            # An empty key would be of another slot of a Cluster.
+            *(connection.call(verb, idempotency) for verb in ("GET", "PTTL") if idempotency),
         ],
         none_if_refused=True,
     )
@@ -143,6 +142,7 @@ async def _other_keys(
         note = "unfinished; its lifetime is next extended at this time in ms"
         found.append(_score(keys.open, job_id, renewal, note))
     if idempotency:
+        value, ttl = of_key
         text = readable(cast("str | None", value) or "")
         found.append(
             WireKey(

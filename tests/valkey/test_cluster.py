@@ -216,6 +216,30 @@ async def test_g11_ask_is_followed_by_one_command(cluster: Cluster, tag: str) ->
             assert await port_of(connection) == cluster.primary_of(tag).port
 
 
+@clause("G-11")
+async def test_g11_a_key_of_another_slot_fails_its_own_call_only(
+    cluster: Cluster, tag: str, fresh: Fresh
+) -> None:
+    """Regression: the connection was replaced again and again, and every other call waited."""
+    here = cluster.primary_of(tag)
+    found = (fresh("other") for _ in itertools.count())
+    other = next(each for each in found if cluster.primary_of(each) is not here)
+    config = replace(config_of(cluster, tag), failover_timeout_s=0.3)
+    async with Connection.open(config) as connection:
+        foreign, own, script = await asyncio.gather(
+            connection.call("GET", f"{{{other}}}:x"),
+            connection.call("INCR", f"{{{tag}}}:n"),
+            connection.run(COUNT, [f"{{{other}}}:n"]),
+            return_exceptions=True,
+        )
+        assert isinstance(foreign, Moved)
+        assert isinstance(script, Moved)
+        assert own == 1
+        with pytest.raises(Moved):
+            await connection.block("BLPOP", f"{{{other}}}:list", 0, block_s=float("inf"))
+        assert (connection.connected, connection.sockets_opened) == (True, 1)
+
+
 @clause("G-12")
 @MOVES
 async def test_g12_scripts_are_loaded_on_the_next_node(

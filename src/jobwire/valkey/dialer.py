@@ -118,7 +118,7 @@ class Dialer:
                 if loop.time() >= end_s:
                     raise
             else:
-                sock.redirects = REDIRECTS
+                sock.redirects, sock.slot = REDIRECTS, config.slot
                 sock.on_redirect = partial(topology.suspect, config.slot, address)
                 try:
                     if on_push is not None:

@@ -77,7 +77,7 @@ class StreamNotFound(ServerError):
 
 class Moved(ServerError):
     """Another node of the Cluster has the slot now; the next dial finds it. Only callers of
-    exclusive sockets see it."""
+    exclusive sockets see it, and those whose key is not of the connection's slot."""
 
 
 class ConsumerClosed(ValkeyError):

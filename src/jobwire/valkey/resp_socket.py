@@ -118,6 +118,8 @@ class RespSocket(asyncio.Protocol):
         """Called when the server replies that it accepts no writes."""
         self.redirects = NOT_PRIMARY
         """The codes that mean this."""
+        self.slot: int | None = None
+        """The slot of a Cluster for which the socket was opened."""
         self.on_redirect: Callable[[ServerError], None] = _ignore
         """Gets the error with such a code, before all others."""
         self.repeat: Callable[[RepeatableCall, ServerError], bool] | None = None
@@ -286,13 +288,14 @@ class RespSocket(asyncio.Protocol):
     # Failures
 
     def _error(self, waiter: Waiter, error: ServerError) -> None:
-        if error.code in self.redirects:
+        is_redirect = error.code in self.redirects and not self._names_another_slot(error)
+        if is_redirect:
             self.on_redirect(error)
             self.on_not_primary()
         if (
             self.repeat is not None
             and isinstance(waiter, RepeatableCall)
-            and (error.code in self.redirects or error.code == "ASK")
+            and (is_redirect or error.code == "ASK")
             and self.repeat(waiter, error)
         ):
             return
@@ -305,6 +308,12 @@ class RespSocket(asyncio.Protocol):
             self.on_unknown_script(waiter)
         else:
             fail_waiter(waiter, error)
+
+    def _names_another_slot(self, error: ServerError) -> bool:
+        """Whether the command had a key of another slot: the caller's error. `MOVED 7638 …`"""
+        if error.code != "MOVED" or self.slot is None:
+            return False
+        return str(error).split(" ")[1:2] != [str(self.slot)]
 
     def _lost(self, reason: Exception) -> ConnectionLost:
         lost = ConnectionLost(

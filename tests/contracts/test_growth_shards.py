@@ -19,15 +19,18 @@ import pytest
 
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.job.ids import new_job_id, new_shard_ids, shard_of
+from jobwire.job.messages import JobRequest, TaskDefinition
 from jobwire.local import LocalValkey
 from jobwire.settings import load
 from jobwire.settings.schema import descriptions, sections
 from jobwire.settings.tree import Settings
 from jobwire.systems.jobs.doctor import Place, examine_queues
+from jobwire.systems.jobs.engine import StreamsEngine
+from jobwire.systems.jobs.queue import StreamsQueue
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.systems.jobs.shard_choice import choose
 from jobwire.systems.jobs.shard_settings import TAGS, ShardList
-from jobwire.valkey import Config
+from jobwire.valkey import Config, Connection
 from jobwire.worker import App, Context
 from tests.cli.runner import jobwire
 from tests.support import Plain, Proxy, clause, wait_until, wait_until_sync
@@ -374,6 +377,30 @@ async def test_g04_a_worker_may_be_bound_to_shards(server: LocalValkey) -> None:
             (worker,) = started.client.get("/v1/workers").json()["workers"]
             assert worker["handlers"] == ["echo"]
             assert started.client.get("/v1/scale").json()["waiting"] == 40 - len(expected)
+
+
+@clause("G-4", "J-53")
+async def test_g04_a_worker_that_is_only_registered_takes_no_jobs_of_a_former_queue(
+    server: LocalValkey, plain: Plain
+) -> None:
+    """Regression: where the App's former queue existed, its jobs were taken and never run."""
+    own = StreamsSettings(shards=ShardList(2)).of_shard(0)
+    async with Connection.open(server.url, name="tests-worker") as connection:
+        queue = StreamsQueue(connection, own)
+        plain.sadd(queue.keys.queues, "former")
+        names = ("echoes", "former")
+        engine = StreamsEngine(connection, own, queues=names[:1], former_queue="former")
+        engine.only_register()
+        await engine.register([TaskDefinition("echo")], slots=1)
+        for name in names:
+            await queue.submit(JobRequest("echo", "{}", queue=name))
+        assert not await engine.wait(0.1)
+        for name in names:
+            stream = queue.keys.named_queue(name)
+            assert plain.xlen(stream) == 1
+            groups = cast("list[dict[str, int]]", plain.xinfo_groups(stream))
+            assert sum(group["pending"] for group in groups) == 0
+        await engine.deregister()
 
 
 @clause("G-4")

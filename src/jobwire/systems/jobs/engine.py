@@ -232,7 +232,7 @@ class StreamsEngine:
     async def _join_former_queue(self) -> None:
         """J-53: it is read while it exists; the janitor removes a queue that is not used."""
         former = self._former_queue
-        if not former or former in self.queues:
+        if self._is_registered_only or not former or former in self.queues:
             return
         (exists,) = await collect([self._connection.call("SISMEMBER", self.keys.queues, former)])
         if exists:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from random import Random
 from threading import Event
 from typing import cast
@@ -15,7 +16,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from jobwire.job.errors import RefusedError
+from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.job.ids import new_shard_ids, shard_of
 from jobwire.job.messages import Already, JobRequest, Mismatch, SubmitAnswer, Submitted
 from jobwire.local import LocalValkey
@@ -30,7 +31,8 @@ from jobwire.systems.jobs.shard_settings import TAGS, ShardList
 from jobwire.systems.jobs.shard_table import ShardTable
 from jobwire.systems.jobs.sharded_queue import ShardedQueue
 from jobwire.systems.jobs.shards import Shard, Shards
-from jobwire.valkey import Connection
+from jobwire.valkey import Connection, NotSent
+from jobwire.valkey.outbox import MAX_COMMANDS
 from tests.support import Plain, clause, wait_until_sync
 from tests.support.fixtures import StartProgram
 from tests.support.jobs_http import problem
@@ -279,6 +281,50 @@ async def test_g05_a_closed_shard_gets_no_new_jobs(connection: Connection) -> No
     queue = router(connection, jobs(4, 2, 3), closing)
     answers = [await queue.submit(JobRequest("echo", "{}")) for _ in range(30)]
     assert {shard_of(job_id(answer)) for answer in answers} == {0, 1}
+
+
+@asynccontextmanager
+async def full_connection() -> AsyncGenerator[Connection]:
+    """Its server is down, and its send queue is full."""
+    async with Connection.open("valkey://127.0.0.1:1/0", or_later=True) as opened:
+        for _ in range(MAX_COMMANDS):
+            opened.call("PING")
+        with pytest.raises(NotSent):
+            opened.call("PING")
+        yield opened
+
+
+@clause("G-5")
+async def test_g05_a_full_send_queue_of_the_first_shard_ends_no_process() -> None:
+    """Regression: its error was not that of a silent shard, and ended the gateway."""
+    async with full_connection() as full:
+        table = ShardTable(full, jobs(2))
+        with pytest.raises(BackendUnavailable):
+            await table.report()
+        async with table.running():
+            pass
+        assert table.tables == ((0, 1),)
+
+
+@clause("G-4")
+async def test_g04_a_shard_with_a_full_send_queue_is_named_as_silent(
+    connection: Connection,
+) -> None:
+    """Regression: reads of all shards failed with an internal error."""
+
+    async def read(shard: Shard) -> object:
+        return await shard.connection.call("PING")
+
+    async with full_connection() as full:
+        every = [
+            Shard(number, each, own, StreamsQueue(each, own))
+            for number, each in enumerate((full, connection))
+            for own in [jobs(2).of_shard(number)]
+        ]
+        found = await Shards(every).gather(read)
+        assert (found.values, found.silent) == (["PONG"], (0,))
+        with pytest.raises(BackendUnavailable):
+            await Shards(every[:1]).gather(read)
 
 
 # ── whole gateways ──────────────────────────────────────────────────────────────────────────────

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple, cast
 from jobwire.job.errors import BackendUnavailable, RefusedError
 from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.contract import StreamsKeys
-from jobwire.systems.jobs.replies import collect, pairs
+from jobwire.systems.jobs.replies import backend_unavailable, pairs
 from jobwire.systems.jobs.scripts import script
 from jobwire.systems.jobs.settings import StreamsSettings
-from jobwire.valkey import Connection
+from jobwire.valkey import Connection, ValkeyError
 
 _log = logging.getLogger("jobwire.streams")
 _REPORT: Final = script("report_shards")
@@ -78,7 +78,10 @@ class ShardTable:
 
     async def _call(self, writes: Writers) -> None:
         args = (self._process, _text(self._reads), _text(writes), _LIFETIME_MS, _HISTORY_MS)
-        (reply,) = await collect([self._connection.run(_REPORT, (self._queue,), args)])
+        try:
+            reply = await self._connection.run(_REPORT, (self._queue,), args)
+        except ValkeyError as error:  # also if too many calls are queued already
+            raise backend_unavailable(error) from error
         text, flat = cast("tuple[str, list[str]]", reply)
         tables = tuple(_numbers(part.partition("=")[2]) for part in text.split(";") if part)
         # Former tables may name shards that were removed since.

@@ -11,8 +11,9 @@ from typing import Final, Generic, TypeVar
 from jobwire.job.errors import BackendUnavailable
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.queue import StreamsQueue
+from jobwire.systems.jobs.replies import backend_unavailable
 from jobwire.systems.jobs.settings import StreamsSettings
-from jobwire.valkey import Connection
+from jobwire.valkey import Connection, ValkeyError
 
 _SILENT_S: Final = 1.5
 """A shard that does not answer a read within this time is left out, and named."""
@@ -82,6 +83,8 @@ class Shards:
                 return answer
             except BackendUnavailable as error:
                 return error
+            except ValkeyError as error:  # too many calls are queued already
+                return backend_unavailable(error)
             except TimeoutError:
                 self._silent.add(shard.number)
                 return BackendUnavailable(f"shard {shard.number} does not answer")

@@ -558,6 +558,30 @@ def test_g04_a_silent_shard_neither_delays_nor_refuses_jobs_of_the_others(
             assert {shard_of(str(started.submit()["job_id"])) for _ in range(20)} == {0}
 
 
+@clause("G-4", "J-57")
+def test_g04_a_full_shard_that_died_does_not_keep_the_others_from_accepting_jobs(
+    server: LocalValkey, tmp_path: Path
+) -> None:
+    """Regression: its last reading counted for ever."""
+    with LocalValkey(tmp_path / "second", admin=True) as second:
+        urls = ShardList(0, {0: server.url, 1: second.url})
+        with ShardedGateway(sharded(server.url, urls, shard_by="job")) as started:
+
+            def submitted() -> httpx.Response:
+                return started.client.post("/v1/jobs", json={"task": "echo", "payload": {}})
+
+            with plain_client(second) as plain:
+                memory = cast("dict[str, int]", plain.info("memory"))
+                plain.config_set("maxmemory", int(memory["used_memory"] * 1.05))
+            wait_until_sync(lambda: "memory" in submitted().text, "the shard to be full")
+            second.kill()
+            wait_until_sync(
+                lambda: started.client.get("/v1/jobs").json().get("incomplete") == [1],
+                "the shard to be named",
+            )
+            assert {shard_of(str(started.submit()["job_id"])) for _ in range(5)} == {0}
+
+
 @clause("G-4")
 async def test_g04_a_silent_shard_holds_no_slots(server: LocalValkey, tmp_path: Path) -> None:
     """What it may have started is found when it answers."""

@@ -172,3 +172,31 @@ def test_g22_a_silent_shard_does_not_keep_the_others_from_the_level(
             )
             refused = started.client.post("/v1/jobs", json={"task": "echo", "payload": {}})
             assert (refused.status_code, refused.json()["code"]) == (503, "not_durable")
+
+
+@clause("G-4")
+def test_g22_a_shard_that_came_back_and_died_does_not_keep_the_others_from_the_level(
+    synced: LocalValkey, tmp_path: Path
+) -> None:
+    """Regression: each submission to another shard waited for its settings, and was refused."""
+    second = LocalValkey(tmp_path / "second", admin=True, extra=["appendfsync always"])
+    with second, Proxy(second.port) as proxy:
+        urls = ShardList(0, {0: synced.url, 1: proxy.url(second.url)})
+        settings = sharded(synced.url, urls, shard_by="job", durability="disk")
+        with ShardedGateway(settings) as started:
+
+            def incomplete() -> object:
+                return started.client.get("/v1/jobs").json().get("incomplete")
+
+            assert {shard_of(str(started.submit()["job_id"])) for _ in range(20)} == {0, 1}
+            for _ in range(2):
+                proxy.refuse()
+                proxy.cut()
+                wait_until_sync(lambda: incomplete() == [1], "the shard to be named")
+                made = [started.submit() for _ in range(5)]
+                assert {each["durability"] for each in made} == {"disk"}
+                many = started.client.post("/v1/jobs/batch", json={"jobs": [JOB] * 5}).json()
+                assert {each["status"] for each in many["results"]} == {202}
+                # Nothing is submitted until it is gone again.
+                proxy.heal()
+                wait_until_sync(lambda: incomplete() is None, "its answer")

@@ -32,6 +32,11 @@ class ServerMemory:
         self.limit = 0
 
     @property
+    def is_connected(self) -> bool:
+        """Whether the server can be asked; without a connection the last reading is old."""
+        return self._connection.connected
+
+    @property
     def is_due(self) -> bool:
         """Whether to read again. Not for each submission: a server that is full would have to
         answer INFO as often as it is asked."""

@@ -6,9 +6,10 @@ before they submit, and once more if the reply came from a new socket, behind wh
 server. At the level `memory` nothing is asked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final, cast
 
+from jobwire.job.ids import shard_of
 from jobwire.systems.jobs.settings import DISK, Level
 from jobwire.valkey import Connection, ServerError
 
@@ -33,20 +34,18 @@ class Durability:
         self._met_by = -1
         """The socket, by its number, whose server was found to meet the level."""
 
-    @property
-    def is_due(self) -> bool:
-        """Whether to look up the server's settings: on each new socket, and while they are not
-        those of the level. Not before the first socket: nothing is accepted without one."""
+    def is_due(self, job_id: str = "") -> bool:  # noqa: ARG002 - one server for all jobs
+        """Whether to look up the server's settings, before a submission or after that of a job: on
+        each new socket, and while they are not those of the level. Not before the first socket:
+        nothing is accepted without one."""
         opened = self._connection.sockets_opened
         return self._is_disk and self._met_by != opened and opened > 0
 
     @property
-    def is_silent(self) -> bool:
-        """Whether nothing is to be asked: there is no connection, and all that was accepted had
-        the level."""
-        return not self._connection.connected and not self.is_due
+    def is_connected(self) -> bool:
+        return self._connection.connected
 
-    async def fault(self) -> str:
+    async def fault(self, job_id: str = "") -> str:  # noqa: ARG002 - as above
         """Look up the settings; what keeps the server from the level, or "". Raises ValkeyError:
         then the last answer counts, until there is a new socket."""
         if not self._is_disk:
@@ -70,19 +69,30 @@ class Durability:
 
 
 class DurabilityOfAll(Durability):
-    """The same for the servers of all shards: each must meet the level."""
+    """The same for the servers of all shards: each must meet the level. Before a submission those
+    without a connection are left out, as they get no jobs; after it, the server of the job
+    counts."""
 
-    def __init__(self, connections: Sequence[Connection], level: Level) -> None:
-        super().__init__(connections[0], level)
-        self._servers = [Durability(connection, level) for connection in connections]
+    def __init__(self, shards: Mapping[int, Connection], level: Level) -> None:
+        super().__init__(shards[0], level)
+        servers = {each: Durability(each, level) for each in dict.fromkeys(shards.values())}
+        self._by_shard = {number: servers[connection] for number, connection in shards.items()}
+        self._servers = list(servers.values())
 
-    @property
-    def is_due(self) -> bool:
-        return any(server.is_due for server in self._servers)
+    def is_due(self, job_id: str = "") -> bool:
+        if job_id:
+            return self._server_of(job_id).is_due()
+        return any(server.is_connected and server.is_due() for server in self._servers)
 
-    async def fault(self) -> str:
+    async def fault(self, job_id: str = "") -> str:
         """What keeps a server from the level, or ""."""
+        if job_id:
+            return await self._server_of(job_id).fault()
         for server in self._servers:
-            if not server.is_silent and (fault := await server.fault()):
+            if server.is_connected and (fault := await server.fault()):
                 return fault
         return ""
+
+    def _server_of(self, job_id: str) -> Durability:
+        # An id that a foreign program has chosen may name a shard that does not exist.
+        return self._by_shard.get(shard_of(job_id), self._by_shard[0])

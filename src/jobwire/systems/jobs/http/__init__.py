@@ -117,7 +117,8 @@ def tenant_max_bytes(
 
 
 class ShardsMemory:
-    """The memory of all servers: nothing new is accepted while one of them is nearly full."""
+    """The memory of all servers: nothing new is accepted while one of them is nearly full. One
+    without a connection gets no jobs, and does not count."""
 
     def __init__(self, servers: Sequence[ServerMemory]) -> None:
         self._servers = servers
@@ -129,7 +130,7 @@ class ShardsMemory:
 
     @property
     def is_full(self) -> bool:
-        return any(server.is_full for server in self._servers)
+        return any(server.is_connected and server.is_full for server in self._servers)
 
     async def read(self) -> None:
         """Read those that are due. A silent one does not delay the submissions to the others."""
@@ -171,7 +172,7 @@ def sharded_feature(
         ShardedAdmin(found),
         follower,
         ShardsMemory(list(memories.values())),
-        DurabilityOfAll(list(memories), settings.durability),
+        DurabilityOfAll({part.number: part.connection for part in shards}, settings.durability),
         streams,
         gateway,
         [connected_check("shards", later)],

@@ -106,13 +106,13 @@ class JobRoutes:
             await self._check_payload(job_request)
         if job_request.queue or self._registry.queue_of(job_request.task) != DEFAULT_QUEUE:
             job_request = await self._routed(job_request)
-        if self._durability.is_due:
+        if self._durability.is_due():
             await self._check_durability()
         answer = await self._queue.submit_checked(job_request)
         if (
             isinstance(answer, Submitted)
             and b"prefer" not in request.headers
-            and not self._durability.is_due
+            and not self._durability.is_due(answer.job_id)
         ):
             headers = ((b"location", f"{request.mount}{api.JOBS}/{answer.job_id}".encode()),)
             return Reply(_encode(_visible(request, self._new(job_request, answer))), 202, headers)
@@ -131,12 +131,12 @@ class JobRoutes:
     async def _check_durability(self, job_id: str = "") -> None:
         """G-22: raise the problem of a server that does not meet the level. With a job, after its
         submission: it exists, and a failover may lose it."""
-        if self._durability.is_due and (problem := await self._not_durable(job_id)):
+        if self._durability.is_due(job_id) and (problem := await self._not_durable(job_id)):
             raise problem
 
     async def _not_durable(self, job_id: str = "") -> Problem | None:
         try:
-            fault = await self._durability.fault()
+            fault = await self._durability.fault(job_id)
         except ValkeyError as error:
             if not job_id:
                 raise backend_unavailable(error) from error
@@ -352,7 +352,7 @@ class JobRoutes:
         if not isinstance(answer, Submitted | Already):
             return _refused(_refusal(answer), request)
         job_id, level = answer.job_id, self._durability.level
-        if self._durability.is_due and (problem := await self._not_durable(job_id)):
+        if self._durability.is_due(job_id) and (problem := await self._not_durable(job_id)):
             return _refused(problem, request)
         if isinstance(answer, Submitted):
             return api.BatchResult(202, job_id, durability=level)

@@ -18,8 +18,9 @@ import pytest
 
 from jobwire.local import LocalValkey
 from jobwire.objects import Bucket, BucketConfig
-from jobwire.systems.images import feature
+from jobwire.systems.images import erasure, feature
 from jobwire.systems.images.contract import ImageKeys, format_time, now_utc
+from jobwire.systems.images.erasure import Eraser
 from jobwire.systems.images.processing import Processing
 from jobwire.systems.images.spool import Spool
 from jobwire.systems.images.status import ImageStatus
@@ -31,6 +32,7 @@ from tests.support.s3_proxy import S3Proxy, Seen, dropped, stored_but_dropped
 from tests.support.servers import plain_client, plain_from_url
 from tests.systems.images.site import ImageSite, plain_photo
 from tests.systems.images.test_faults import FakePhoto, Photos, accept, names
+from tests.systems.images.test_results import create, opened
 
 KEYS = ImageKeys("{erasure}:")
 pytestmark = pytest.mark.keeps(f"{KEYS.result}*")
@@ -264,6 +266,42 @@ async def test_i42_only_acknowledged_results_of_deleted_images_are_removed(
     plain.xack(KEYS.result, "api-workers", *pending)
     assert await status.erase_results(gone) == set()
     assert plain.xlen(KEYS.result) == 451
+
+
+@clause("I-42")
+async def test_i42_images_that_cannot_be_erased_do_not_keep_others_from_it(
+    connection: Connection,
+    plain: Plain,
+    seaweedfs: BucketConfig,
+    tmp_path: Path,
+    fresh: Fresh,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Regression: a page of such images was all that was looked at."""
+    monkeypatch.setattr(erasure, "_PAGE", 3)
+    now = now_utc()
+    stuck, last = [fresh("stuck") for _ in range(6)], fresh("last")
+    async with opened(tmp_path) as (_, records):
+        for number, image_id in enumerate((*stuck, last)):
+            await create(records, image_id, timedelta(minutes=10 - number))
+            await records.delete(image_id, now)
+        for image_id in stuck:  # nobody reads these results
+            plain.xadd(KEYS.result, {"image_id": image_id})
+        eraser = Eraser(
+            records,
+            ImageStatus(connection, KEYS),
+            Bucket(seaweedfs),
+            keep=timedelta(0),
+            purge_after=timedelta(days=1),
+        )
+        # Each run continues behind the page that the run before it could not erase.
+        assert [(await eraser.run()).done for _ in range(3)] == [0, 0, 1]
+        left = [record.image_id for record in await records.to_erase(10)]
+        assert sorted(left) == sorted(stuck)
+        # They are tried again.
+        plain.delete(KEYS.result)
+        assert [(await eraser.run()).done for _ in range(2)] == [3, 3]
+        assert await records.to_erase(10) == []
 
 
 class PatientPhotos(Photos):

@@ -155,6 +155,31 @@ async def test_i35_lists_are_newest_first_and_of_one_tenant(records: ImageRecord
     assert [record.image_id for record in everything] == ["b0", *seen]
 
 
+@clause("I-13", "I-42")
+@pytest.mark.parametrize("kind", ["stale", "to_erase"])
+async def test_i13_open_and_deleted_records_are_read_by_pages(
+    records: ImageRecords, kind: str
+) -> None:
+    """Regression: each read began with the oldest, so those behind a page were never seen."""
+    image_ids = [f"a{number}" for number in range(7)]
+    for number, image_id in reversed([*enumerate(image_ids)]):
+        # Three of them at the same moment: the id decides.
+        await create(records, image_id, now=NOW + timedelta(seconds=number // 3))
+        if kind == "to_erase":
+            await records.delete(image_id, NOW)
+    later = NOW + timedelta(days=1)
+    seen: list[str] = []
+    after = None
+    while page := (
+        await records.stale(later, 2, after)
+        if kind == "stale"
+        else await records.to_erase(2, after)
+    ):
+        seen += [record.image_id for record in page]
+        after = page[-1].position
+    assert seen == image_ids
+
+
 @clause("I-14")
 async def test_i14_migrations_upgrade_an_older_database(engine: AsyncEngine) -> None:
     await migrate(engine, "0001")

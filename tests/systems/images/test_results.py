@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from jobwire.objects import Bucket, BucketConfig
+from jobwire.systems.images import results
 from jobwire.systems.images.contract import (
     FailedImage,
     ImageErrorCode,
@@ -66,8 +67,8 @@ def processed(image_id: str) -> ProcessedImage:
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncGenerator[tuple[AsyncEngine, ImageRecords]]:
-    engine = open_engine(database_url(f"sqlite:///{folder}/records.sqlite"))
+async def opened(folder: Path, url: str = "") -> AsyncGenerator[tuple[AsyncEngine, ImageRecords]]:
+    engine = open_engine(database_url(url or f"sqlite:///{folder}/records.sqlite"))
     try:
         await migrate(engine)
         yield engine, ImageRecords(engine)
@@ -331,3 +332,38 @@ async def test_i13_records_that_stay_open_are_ended(
         assert await records.apply(processed(lost), now_utc()) == "applied"
         assert await reconciler.run() == 0
     await bucket.delete(storage_key(stored))
+
+
+@clause("I-13", "I-38", "I-44")
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("pages", [10, 1])
+async def test_i13_held_photos_do_not_keep_other_records_open(
+    connection: Connection,
+    tmp_path: Path,
+    seaweedfs: BucketConfig,
+    fresh: Fresh,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    database: str,
+    pages: int,
+) -> None:
+    """Regression: a page of held photos, the oldest open records, was all that was looked at."""
+    monkeypatch.setattr(results, "_PAGE", 3)
+    monkeypatch.setattr(results, "_PAGES", pages, raising=False)
+    url = request.getfixturevalue("postgres_url") if database == "postgresql" else ""
+    status = ImageStatus(connection, KEYS)
+    held, lost = [fresh("held") for _ in range(6)], [fresh("lost") for _ in range(2)]
+    async with opened(tmp_path, url) as (_, records):
+        for image_id in held:
+            await create(records, image_id, timedelta(days=1))
+            await status.advance(image_id, Stage.PROCESSING)
+        for image_id in lost:
+            await create(records, image_id, timedelta(hours=3))
+        reconciler = Reconciler(records, status, Bucket(seaweedfs), patience=timedelta(hours=1))
+        # A pass goes on where the last one ended.
+        passes = [await reconciler.run() for _ in range(3 if pages == 1 else 1)]
+        assert (passes[-1], sum(passes)) == (2, 2)
+        assert await records.count_open("default") == len(held)
+        # What ends later is found from the start again.
+        await status.delete(held[0])
+        assert await reconciler.run() == 1

@@ -15,7 +15,7 @@ from typing import Final
 from jobwire.job.engine import MaintenanceResult
 from jobwire.objects import Bucket, ObjectsError
 from jobwire.systems.images.contract import now_utc
-from jobwire.systems.images.records import ImageRecord, ImageRecords
+from jobwire.systems.images.records import ImageRecord, ImageRecords, Position
 from jobwire.systems.images.status import ImageStatus
 from jobwire.valkey import ValkeyError
 
@@ -43,6 +43,7 @@ class Eraser:
         self._bucket = bucket
         self._keep = keep
         self._purge_after = purge_after
+        self._after: Position | None = None
 
     async def erase(self, record: ImageRecord) -> bool:
         """Erase what is left of a deleted image outside of its record; False if its result is not
@@ -59,17 +60,24 @@ class Eraser:
         return True
 
     async def run(self) -> MaintenanceResult:
-        """One pass, of a page each."""
+        """One pass, of a page each. What cannot be erased now is passed over, and tried again when
+        the last page was read."""
         now = now_utc()
         old = await self._records.delete_ended(now - self._keep, now, _PAGE) if self._keep else 0
         if old:
             _log.info("images deleted by age images=%(images)s", {"images": old})
-        waiting = await self._records.to_erase(_PAGE)
+        waiting = await self._records.to_erase(_PAGE, self._after)
         erased = await self._erase_all(waiting)
+        is_full = len(waiting) == _PAGE
+        if not is_full:
+            self._after = None
+        elif erased < _PAGE:
+            self._after = waiting[-1].position
         purged = await self._records.purge(now - self._purge_after, _PAGE)
         await self._records.truncate_log()
-        # What cannot be erased now waits for the next period.
-        return MaintenanceResult(erased + purged, more=_PAGE in (old, erased, purged))
+        # A page of which nothing can be erased, as in an outage, ends the pass.
+        more = _PAGE in (old, purged) or (is_full and erased > 0)
+        return MaintenanceResult(erased + purged, more=more)
 
     async def _erase_all(self, records: list[ImageRecord]) -> int:
         limit = asyncio.Semaphore(_AT_A_TIME)

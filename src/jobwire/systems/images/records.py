@@ -72,6 +72,9 @@ _RESULT_COLUMNS: Final = (
     "hidden_areas",
 )
 
+Position = tuple[datetime, str]
+"""Where a page of a list ends: creation and id of its last record."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRecord:
@@ -104,6 +107,11 @@ class ImageRecord:
     erased_at: datetime | None = None
     """When everything of a deleted image was gone; until then the eraser tries again."""
 
+    @property
+    def position(self) -> Position:
+        """Where a page ends whose last record this is."""
+        return self.created_at, self.image_id
+
 
 CREATED: Final = "created"
 
@@ -117,8 +125,6 @@ class MinuteCount(NamedTuple):
 
 
 Applied = Literal["applied", "repeated", "deleted", "unknown"]
-Position = tuple[datetime, str]
-"""Where a page of a list ends: creation and id of its last record."""
 
 
 class ImageRecords:
@@ -209,16 +215,12 @@ class ImageRecords:
         async with self._begin() as connection:
             return await _end(connection, image_id, values, now, still_open, reconciled=True)
 
-    async def stale(self, before: datetime, limit: int) -> list[ImageRecord]:
-        """Open records that were created before a time, oldest first."""
-        wanted = (
-            sa.select(IMAGES)
-            .where(IMAGES.c.status == RecordStatus.OPEN, IMAGES.c.created_at < before)
-            .order_by(IMAGES.c.created_at)
-            .limit(limit)
-        )
-        async with self._begin() as connection:
-            return [_record(row) for row in (await connection.execute(wanted)).mappings()]
+    async def stale(
+        self, before: datetime, limit: int, after: Position | None = None
+    ) -> list[ImageRecord]:
+        """Open records that were created before a time, oldest first, behind a position."""
+        is_stale = sa.and_(IMAGES.c.status == RecordStatus.OPEN, IMAGES.c.created_at < before)
+        return await self._oldest(is_stale, limit, after)
 
     async def delete(self, image_id: str, now: datetime) -> None:
         """Mark a record as deleted, and blank it; its id, times and storage key are left (I-42)."""
@@ -240,13 +242,21 @@ class ImageRecords:
         async with self._begin() as connection:
             return (await connection.execute(marked)).rowcount
 
-    async def to_erase(self, limit: int) -> list[ImageRecord]:
-        """Deleted records of which something may be left outside of the database."""
-        wanted = (
-            sa.select(IMAGES)
-            .where(IMAGES.c.status == RecordStatus.DELETED, IMAGES.c.erased_at.is_(None))
-            .limit(limit)
-        )
+    async def to_erase(self, limit: int, after: Position | None = None) -> list[ImageRecord]:
+        """Deleted records of which something may be left outside of the database, oldest first,
+        behind a position."""
+        is_left = sa.and_(IMAGES.c.status == RecordStatus.DELETED, IMAGES.c.erased_at.is_(None))
+        return await self._oldest(is_left, limit, after)
+
+    async def _oldest(
+        self, condition: sa.ColumnElement[bool], limit: int, after: Position | None
+    ) -> list[ImageRecord]:
+        created_at, image_id = IMAGES.c.created_at, IMAGES.c.image_id
+        wanted = sa.select(IMAGES).where(condition).order_by(created_at, image_id).limit(limit)
+        if after is not None:
+            moment, last_id = after
+            behind = sa.or_(created_at > moment, image_id > last_id)
+            wanted = wanted.where(created_at >= moment, behind)
         async with self._begin() as connection:
             return [_record(row) for row in (await connection.execute(wanted)).mappings()]
 

@@ -29,12 +29,20 @@ from jobwire.systems.images.contract import (
     parse_result,
 )
 from jobwire.systems.images.database import RecordsUnavailable
-from jobwire.systems.images.records import Applied, ImageRecord, ImageRecords, RecordRefused
+from jobwire.systems.images.records import (
+    Applied,
+    ImageRecord,
+    ImageRecords,
+    Position,
+    RecordRefused,
+)
 from jobwire.systems.images.status import ImageStatus
 from jobwire.valkey import DeadLetter, NotNow, StreamMessage, ValkeyError
 
 _log: Final = logging.getLogger("jobwire.images")
 _PAGE: Final = 100
+_PAGES: Final = 10
+"""Of one pass of the reconciler; the next pass continues behind them."""
 _NEVER_CAME: Final = "the upload or its result never arrived; upload the photo again"
 
 
@@ -156,14 +164,23 @@ class Reconciler:
         self._status = status
         self._bucket = bucket
         self._patience = patience
+        self._after: Position | None = None
         self.reconciled = 0
 
     async def run(self) -> int:
-        """One pass; returns how many records were ended. Raises if a server does not answer."""
+        """One pass; returns how many records were ended. Raises if a server does not answer.
+
+        Records that stay open, as those of held photos do for days, keep no others from it.
+        """
         now = now_utc()
         ended = 0
-        for record in await self._records.stale(now - self._patience, _PAGE):
-            ended += await self._reconcile(record, now)
+        for _ in range(_PAGES):
+            page = await self._records.stale(now - self._patience, _PAGE, self._after)
+            for record in page:
+                ended += await self._reconcile(record, now)
+            self._after = page[-1].position if len(page) == _PAGE else None
+            if self._after is None:
+                break
         self.reconciled += ended
         return ended
 

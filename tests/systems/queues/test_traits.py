@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
-from jobwire.job.messages import CancelOutcome
+from jobwire.job.messages import CancelOutcome, Done, RenewAnswer
 from jobwire.systems.queues.add_batcher import Deduplicated
 from jobwire.systems.queues.codec import Limited, Took
 from jobwire.systems.queues.consumer import FailedAttempt, SettledAttempt
-from jobwire.systems.queues.contract import SETTLED_TTL_MS, BullState, Refusal
+from jobwire.systems.queues.contract import CANCELED, SETTLED_TTL_MS, BullState, Refusal
+from jobwire.systems.queues.engine import BullEngine
 from jobwire.systems.queues.options import BullJobOptions, Deduplication, Parent
+from jobwire.systems.queues.settings import BullSettings
+from jobwire.systems.queues.worker_connections import WorkerConnections
 from jobwire.valkey import Connection
 from tests.support import Plain, clause
 from tests.systems.queues.conftest import KEY, QUEUE, Site
@@ -69,6 +73,29 @@ async def test_b17_a_lock_that_expired_is_not_renewed(site: Site) -> None:
     site.raw.call("DEL", f"{KEY}1:lock")
     assert await site.consumer.renew([(job.id, token)]) == [job.id]
     assert site.raw.exists(f"{KEY}1:lock") == 0
+
+
+@clause("B-17", "B-3")
+async def test_b17_a_stale_lease_takes_nothing_from_a_later_one_of_its_job(
+    connection: Connection, site: Site
+) -> None:
+    """Regression: a worker that had lost a job and had it again was told that it lost both."""
+    await site.add()
+    engine = BullEngine(WorkerConnections(connection, BullSettings(announce=False)), QUEUE)
+    await engine.register([], 2)
+    try:
+        (stale,) = await engine.take(1)
+        site.raw.call("DEL", f"{KEY}1:lock", f"{KEY}active")  # a failover lost the last writes
+        site.raw.call("LPUSH", f"{KEY}wait", "1")
+        (fresh,) = await engine.take(1)
+        assert await engine.renew([stale, fresh]) == [RenewAnswer.LOST, RenewAnswer.RENEWED]
+        with contextlib.closing(engine.lease_renewer()) as renewer:
+            assert renewer.renew([fresh, stale]) == [RenewAnswer.RENEWED, RenewAnswer.LOST]
+        site.raw.call("HSET", f"{KEY}1", "defa", CANCELED)
+        assert await engine.renew([stale, fresh]) == [RenewAnswer.LOST, RenewAnswer.CANCEL]
+        await engine.settle([(fresh, Done("null"))], 0)
+    finally:
+        await engine.deregister()
 
 
 @clause("B-17")

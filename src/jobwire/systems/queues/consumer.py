@@ -97,10 +97,10 @@ class BullConsumer:
     async def renew(self, held: Sequence[tuple[str, str]]) -> list[str]:
         """Extend the locks of (job id, token) pairs; the ids of those that are lost."""
         lost, _ = cast("tuple[list[str], list[str]]", await self.send_renewal(held))
-        return lost
+        return [job_id for job_id, token in held if token in lost]
 
     def send_renewal(self, held: Iterable[tuple[str, str]]) -> Awaitable[Reply]:
-        """`renew` with the whole answer: the ids that are lost, and those to be canceled."""
+        """`renew` with the whole answer: the tokens of jobs that are lost, and to be canceled."""
         pairs = (word for pair in held for word in pair)
         return self._run("renew", self.settings.lock_ms, CANCELED, *pairs)
 

@@ -77,13 +77,13 @@ class BullLeaseRenewer:
 
 def read_renewed(jobs: Iterable[LeasedJob], reply: Reply) -> dict[str, RenewAnswer]:
     """The reply to `renew`, by token."""
-    lost, canceled = (set(ids) for ids in cast("tuple[list[str], list[str]]", reply))
+    lost, canceled = (set(tokens) for tokens in cast("tuple[list[str], list[str]]", reply))
     return {
         leased.token: (
             RenewAnswer.LOST
-            if leased.job.id in lost
+            if leased.token in lost
             else RenewAnswer.CANCEL
-            if leased.job.id in canceled
+            if leased.token in canceled
             else RenewAnswer.RENEWED
         )
         for leased in jobs

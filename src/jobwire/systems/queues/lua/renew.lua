@@ -10,7 +10,7 @@
 --   now_ms, extras, lock_ms, cancel_reason
 --   ...   for each job: job id, token
 -- RETURNS
---   lost      two arrays of ids: lock gone or another's, nothing was changed; job to be canceled
+--   lost      two arrays of tokens: lock gone or another's, nothing was changed; job to be canceled
 -- CLAUSES B-3 B-10 B-17
 -- INCLUDE queue
 local lock_ms, reason, lost, canceled = ARGV[3], ARGV[4], {}, {}
@@ -20,9 +20,9 @@ for at = 5, #ARGV, 2 do
   if redis.call('GET', key) == token then
     redis.call('SET', key, token, 'PX', lock_ms)
     redis.call('SREM', queue .. 'stalled', id)
-    if redis.call('HGET', queue .. id, 'defa') == reason then canceled[#canceled + 1] = id end
+    if redis.call('HGET', queue .. id, 'defa') == reason then canceled[#canceled + 1] = token end
   else
-    lost[#lost + 1] = id
+    lost[#lost + 1] = token
   end
 end
 return { lost, canceled }

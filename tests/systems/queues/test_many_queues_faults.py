@@ -321,3 +321,26 @@ async def test_b27_locks_of_the_other_queues_are_renewed(
     await completed(sound, 1)
     assert jobs.running["sound"] == 1
     rights("other", "sound")
+
+
+@clause("B-15", "B-27")
+async def test_b27_a_release_that_is_refused_is_tried_once_at_the_end(
+    connection: Connection, plain: Plain, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Regression: an engine that left tried it again and again, with a line for each."""
+    await fill(connection, "broken", 1)
+    await fill(connection, "sound", 1)
+    engine = BullEngine(WorkerConnections(connection, SETTINGS), "broken", "sound")
+    await engine.register([], 2)
+    assert len(await engine.take(2)) == 2
+    plain.call("HSET", "bull:broken:wait", "no", "such type")
+    leaving = asyncio.create_task(engine.deregister())
+    try:
+        await wait_until(leaving.done, "the end of the engine")
+    finally:
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+    leaving.result()
+    assert plain.call("LLEN", "bull:sound:wait") == 1
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("refuses to end a job queue=broken" in line for line in lines) == 1, lines

@@ -212,8 +212,10 @@ class BullEngine:
         """Release jobs whose start was answered into a broken connection, and leave."""
         if not self._is_registered:
             return
+        tried: set[Token] = set()  # a release that the server refuses is not repeated
         try:
-            while orphans := await self.recover_orphans(frozenset()):
+            while orphans := await self.recover_orphans(tried):
+                tried.update(leased.token for leased in orphans)
                 await self.settle([(leased, Released()) for leased in orphans], 0)
         finally:
             for queue in self._served.values():

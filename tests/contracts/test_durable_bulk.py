@@ -213,8 +213,7 @@ async def test_d25_a_job_that_is_refused_for_good_does_not_stop_the_command(
     served: ServedJobs, lab: StreamsLab, raw: Raw, tmp_path: Path
 ) -> None:
     """Regression: after one such job the command ended with the first call."""
-    for _ in range(11):
-        ids = await failed(lab, 100)
+    ids = [job for _ in range(11) for job in await failed(lab, 100)]
     raw.call("HSET", f"job:{ids[-1]}", "payload", '"no object"')
     words = ("retry", "--task", TASK, "--yes")
     done = jobwire(*words, cwd=tmp_path, env={"JOBWIRE_URL": served.url})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from array import array
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,7 +68,7 @@ async def test_j50_a_real_model_answers_with_exact_citations() -> None:
 
 
 async def _record_of_a_failed_run(
-    payload: dict[str, object], *acts: Act, **settings: object
+    payload: Mapping[str, object], *acts: Act, **settings: object
 ) -> dict[str, str]:
     """The steps of a run whose model server refuses what comes after these answers."""
     async with Upstream(*acts, refuses(400)) as upstream:
@@ -113,7 +114,7 @@ async def test_d01_each_batch_of_vectors_is_recorded_unless_it_is_too_large() ->
 async def test_d01_recorded_vectors_are_of_the_same_texts(tmp_path: Path) -> None:
     """Regression: after a change of the index a retry used the vectors of its former texts."""
     settings = {"index_dir": tmp_path, "cache_dir": tmp_path / "cache"}
-    payload: dict[str, object] = {"question": "What is blue?", "index": "manual"}
+    payload = {"question": "What is blue?", "index": "manual"}
     index = tmp_path / "manual.json"
     index.write_text('["The pump is blue.", "The hose is green."]')
     acts = vectors(NEAR, NOWHERE), vectors(NEAR)
@@ -135,7 +136,7 @@ async def test_d01_recorded_vectors_are_of_the_same_texts(tmp_path: Path) -> Non
 @clause("J-50", "D-1")
 async def test_d01_recorded_vectors_are_of_the_same_model() -> None:
     """Regression: with another embedding model a retry used the vectors of the former one."""
-    payload: dict[str, object] = {"question": "How long?", "documents": PAPERS}
+    payload = {"question": "How long?", "documents": PAPERS}
     record = await _record_of_a_failed_run(payload, vectors(NEAR, FAR, FAR))
     other = [(0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 0.0, 0.0)]
     answer = says(json.dumps({"answer": "24 months.", "sources": [1]}))

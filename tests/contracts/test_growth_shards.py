@@ -191,6 +191,30 @@ def test_g01_bad_settings_are_refused_in_one_line(variables: dict[str, str], fau
 
 
 @clause("G-1")
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ("valkey://a", "valkey://a/0", True),
+        ("valkey://a", "redis://u:secret@A:6379/?pool_size=3", True),
+        ("valkey://a/1", "valkey://a?db=1", True),
+        ("unix:///run/x.sock", "unix:///run/x.sock?db=0", True),
+        ("valkey+sentinel://a,b/main", "valkey+sentinel://b:26379,c/main/0", True),
+        ("valkey+cluster://a,b", "valkey+cluster://b:6379/?tag=jobs", True),
+        ("valkey://a", "valkey://a/1", False),
+        ("valkey://a", "valkey://a:6380", False),
+        ("valkey+sentinel://a,b/main", "valkey+sentinel://a,b/other", False),
+        ("valkey+sentinel://a,b/main", "valkey+sentinel://a,b/main/1", False),
+    ],
+)
+def test_g01_two_shards_in_one_database_are_refused_however_they_are_written(
+    first: str, second: str, is_same: bool
+) -> None:
+    """Regression: `valkey://a` and `valkey://a/0` were two shards with the same keys."""
+    faults = list(ShardList(0, {0: first, 1: second}).faults(""))
+    assert [("same URL" in fault) for fault in faults] == [True] * is_same
+
+
+@clause("G-1")
 def test_g01_passwords_of_shards_are_not_shown() -> None:
     loaded = load(environ={"JOBWIRE_JOBS_SHARDS": "0=valkey://u:hunter2@a,1=valkey://b"})
     assert "hunter2" not in str(loaded.shown())

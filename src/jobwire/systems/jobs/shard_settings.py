@@ -6,7 +6,9 @@ A shard is the whole wire under one key prefix. Pure.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
+
+from jobwire.valkey import Config, ConfigError
 
 MAX_SHARDS: Final = 64
 
@@ -79,6 +81,8 @@ TAGS: Final = (
     "s3fbx",
 )
 
+_Place: TypeAlias = tuple[str, str, int]
+"""An address, the name of a primary that sentinels know, and a database."""
 _NUMBER: Final = re.compile(r"\d{1,2}")
 _HASH_TAG: Final = re.compile(r"\{[^}]+\}")
 
@@ -134,10 +138,24 @@ class ShardList:
         """What cannot be used."""
         if self.urls and 0 not in self.urls:
             yield "has no shard 0, which holds the jobs from before there were shards"
-        if len(set(self.urls.values())) < len(self.urls):
-            yield "two shards have the same URL: each needs its own server or database"
+        places = [_places(url) for url in self.urls.values()]
+        if len(frozenset[_Place]().union(*places)) < sum(map(len, places)):
+            yield (
+                "two shards have the same URL, or URLs of the same database: each needs its own "
+                "server or database"
+            )
         if self.count and _HASH_TAG.search(key_prefix):
             yield "jobs.key_prefix has a hash tag, so all shards would be in one slot; remove it"
+
+
+def _places(url: str) -> frozenset[_Place]:
+    """Where a URL leads, however it is written: two URLs with a common place have the same keys."""
+    try:
+        config = Config.from_url(url)
+    except ConfigError:  # reported where it is used
+        return frozenset({(url, "", 0)})
+    addresses = config.sentinels or config.nodes or (config.address,)
+    return frozenset((address, config.primary, config.db) for address in addresses)
 
 
 def _read_urls(raw: Mapping[object, object]) -> Iterator[tuple[int, str]]:

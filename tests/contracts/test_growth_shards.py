@@ -531,6 +531,31 @@ def test_g04_queues_are_paused_and_purged_in_all_shards(server: LocalValkey, pla
         assert started.client.get("/v1/scale").json()["waiting"] == 0
 
 
+@clause("G-4", "J-53")
+def test_g04_a_purge_takes_as_many_calls_as_it_needs(
+    server: LocalValkey, others: LocalValkey
+) -> None:
+    """Regression: it was limited as one read, and a long queue was answered with 503 each time."""
+    with Proxy(others.port) as proxy:
+        urls = ShardList(0, {0: server.url, 1: proxy.url(others.url)})
+        settings = sharded(server.url, urls, shard_by="queue", queue_shards=("default=1",))
+        with ShardedGateway(settings) as started:
+            jobs = [{"task": "echo", "payload": {}}] * 1000
+            answer = started.client.post("/v1/jobs/batch", json={"jobs": jobs})
+            assert {each["status"] for each in answer.json()["results"]} == {202}
+            proxy.delay_s = 0.2  # each way: together longer than a shard may take for a read
+            answer = started.client.post("/v1/jobs/queues/default/purge")
+            assert (answer.status_code, answer.json().get("canceled")) == (200, 1000)
+            proxy.refuse()
+            wait_until_sync(
+                lambda: started.client.get("/v1/jobs").json().get("incomplete") == [1],
+                "the shard to be named",
+            )
+            assert started.client.post("/v1/jobs/queues/default/purge").status_code == 503
+    with plain_client(others, "tests-plain") as second:
+        second.flushall()
+
+
 @clause("G-4")
 def test_g04_a_silent_shard_is_named_and_the_others_are_shown(
     server: LocalValkey, tmp_path: Path

@@ -91,7 +91,8 @@ class ShardedAdmin:
         """Cancel the waiting jobs of the queue; how many there were, or None if there is no such
         queue."""
         found = await self._shards.of_all(
-            lambda each: self._admins[each.number].purge(name, tenant, suspended=suspended)
+            lambda each: self._admins[each.number].purge(name, tenant, suspended=suspended),
+            is_long=True,
         )
         canceled = [count for count in found if count is not None]
         return sum(canceled) if canceled else None

@@ -71,13 +71,15 @@ class Shards:
     def __getitem__(self, number: int) -> Shard:
         return self._by_number[number]
 
-    async def gather(self, read: Callable[[Shard], Awaitable[T]]) -> Gathered[T]:
-        """Ask all shards at once; BackendUnavailable if none answers."""
+    async def gather(
+        self, read: Callable[[Shard], Awaitable[T]], *, is_long: bool = False
+    ) -> Gathered[T]:
+        """Ask all shards at once; BackendUnavailable if none answers. With `is_long` each shard
+        gets many calls one after another: where there is a connection, it limits each of them."""
 
         async def ask(shard: Shard) -> T | BackendUnavailable:
-            known = shard.number in self._silent or not shard.connection.connected
             try:
-                async with asyncio.timeout(STILL_SILENT_S if known else _SILENT_S):
+                async with asyncio.timeout(self._limit_s(shard, is_long=is_long)):
                     answer = await read(shard)
                 self._silent.discard(shard.number)
                 return answer
@@ -101,9 +103,18 @@ class Shards:
             raise failed[0][1]
         return Gathered(answers, tuple(number for number, _ in failed))
 
-    async def of_all(self, call: Callable[[Shard], Awaitable[T]]) -> list[T]:
+    def _limit_s(self, shard: Shard, *, is_long: bool) -> float | None:
+        if not shard.connection.connected:
+            return STILL_SILENT_S
+        if is_long:
+            return None
+        return STILL_SILENT_S if shard.number in self._silent else _SILENT_S
+
+    async def of_all(
+        self, call: Callable[[Shard], Awaitable[T]], *, is_long: bool = False
+    ) -> list[T]:
         """Ask all shards; BackendUnavailable if one does not answer."""
-        gathered = await self.gather(call)
+        gathered = await self.gather(call, is_long=is_long)
         if gathered.silent:
             names = ", ".join(map(str, gathered.silent))
             raise BackendUnavailable(f"the shards {names} do not answer; the others did it: retry")

@@ -428,10 +428,11 @@ async def test_g04_a_worker_that_is_only_registered_takes_no_jobs_of_a_former_qu
 
 
 @clause("G-4")
+@pytest.mark.parametrize("heartbeat_s", [10.0, 0.5])
 async def test_g04_silent_shards_do_not_cost_the_leases_of_the_others(
-    server: LocalValkey, others: LocalValkey
+    server: LocalValkey, others: LocalValkey, heartbeat_s: float
 ) -> None:
-    """Renewals wait for a silent server: one after the other they would take two leases."""
+    """Regression: renewals and late heartbeats wait for a silent server, in turn for two leases."""
     lease, held, over = timedelta(seconds=2), Counter[str](), asyncio.Event()
     holding = App("echoes")
 
@@ -442,7 +443,8 @@ async def test_g04_silent_shards_do_not_cost_the_leases_of_the_others(
 
     with Proxy(others.port) as proxy, plain_client(server) as first:
         later = {number: f"{proxy.url(others.url)[:-1]}{number}" for number in range(1, 9)}
-        settings = sharded(server.url, ShardList(0, {0: server.url, **later}), shard_by="job")
+        urls = ShardList(0, {0: server.url, **later})
+        settings = sharded(server.url, urls, shard_by="job", heartbeat_s=heartbeat_s)
         with ShardedGateway(settings) as started:
             async with (
                 sharded_worker(holding, settings, slots=100, lease=lease),

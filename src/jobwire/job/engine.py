@@ -175,7 +175,7 @@ class MaintenanceTask(NamedTuple):
 
 class LeaseRenewer(Protocol):
     """Renews leases. Synchronous, with its own socket: it runs in a thread, where a handler that
-    blocks the event loop cannot stop it. Made on the loop, used in that thread only. Engines of
+    blocks the event loop cannot stop it. Made on the loop, used in one thread at a time. Engines of
     one worker may share one: it is then called with the jobs of all of them.
     """
 
@@ -191,6 +191,11 @@ class LeaseRenewer(Protocol):
     def renew(self, batch: Sequence[LeasedJob]) -> Sequence[RenewAnswer]:
         """Renew all leases in one round trip; answers in order. After a BackendUnavailable the next
         call reconnects."""
+        ...
+
+    @property
+    def heartbeat_is_late(self) -> bool:
+        """Whether the event loop is late with the worker's registration; without a call."""
         ...
 
     def heartbeat(self) -> None:

@@ -463,6 +463,7 @@ class _LeaseRenewer:
     lease_s = _LONG_S
     period_s = _LONG_S
     heartbeat_s = _LONG_S
+    heartbeat_is_late = False
 
     def renew(self, batch: Sequence[LeasedJob]) -> Sequence[RenewAnswer]:
         return [RenewAnswer.RENEWED for _ in batch]

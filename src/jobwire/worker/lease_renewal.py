@@ -131,25 +131,25 @@ class LeaseRenewalThread:
     def _run(self) -> None:
         try:
             while not self._wait(self._pause_s()):
-                self._renew_due()
-                for renewal in self._renewals:
-                    renewal.attempt("heartbeat was not sent", renewal.renewer.heartbeat)
+                self._call_servers()
                 self._check_loop()
         finally:
             for renewal in self._renewals:
                 renewal.renewer.close()
 
-    def _renew_due(self) -> None:
-        """Renew what is due, all engines side by side: a call waits for a server that does not
-        answer, and the leases at other servers must not expire meanwhile."""
+    def _call_servers(self) -> None:
+        """Renew what is due and send late heartbeats, all engines side by side: a call waits for a
+        server that does not answer, and the leases at other servers must not expire meanwhile."""
         now_s = time.monotonic()
         calls: list[threading.Thread] = []
         for renewal in self._renewals:
+            renews = False
             if now_s >= renewal.due_s:
                 renewal.due_s = now_s + renewal.renewer.period_s
-                if renewal.runs(now_s):
-                    call = threading.Thread(target=self._renew, args=(renewal,), daemon=True)
-                    calls.append(call)
+                renews = bool(renewal.runs(now_s))
+            if renews or renewal.renewer.heartbeat_is_late:
+                call = threading.Thread(target=self._call, args=(renewal, renews), daemon=True)
+                calls.append(call)
         for call in calls[1:]:
             call.start()
         for call in calls[:1]:
@@ -157,11 +157,18 @@ class LeaseRenewalThread:
         for call in calls[1:]:
             call.join()
 
-    def _renew(self, renewal: _Renewal) -> None:
+    def _call(self, renewal: _Renewal, renews: bool) -> None:
+        # One that has not answered is not waited for twice: all others wait for the end of this.
+        if not renews or self._renew(renewal):
+            renewal.attempt("heartbeat was not sent", renewal.renewer.heartbeat)
+
+    def _renew(self, renewal: _Renewal) -> bool:
         asked_s = time.monotonic()
-        if not self._renew_all(renewal):
+        renewed = self._renew_all(renewal)
+        if not renewed:
             backoff_s = retry.delay_s(_FAILED_BACKOFF, 1, random_fraction())
             renewal.due_s = min(renewal.due_s, asked_s + backoff_s)
+        return renewed
 
     def _pause_s(self) -> float:
         due_s = min(renewal.due_s for renewal in self._renewals)

@@ -51,9 +51,13 @@ class StreamsLeaseRenewer:
             answers += read_renewed(self._run(RENEW_LEASE, args))
         return answers
 
+    @property
+    def heartbeat_is_late(self) -> bool:
+        return self._registration.is_late
+
     def heartbeat(self) -> None:
         """Write the registration where the event loop is late with it."""
-        if self._registration.is_late:
+        if self.heartbeat_is_late:
             self._run(_HEARTBEAT, self._registration.arguments())
             self._registration.written()
 

@@ -23,6 +23,8 @@ _BATCH: Final = 500
 
 
 class BullLeaseRenewer:
+    heartbeat_is_late = False
+
     def __init__(
         self, config: Config, settings: BullSettings, now_ms: NowMs = system_now_ms
     ) -> None:

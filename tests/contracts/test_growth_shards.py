@@ -634,6 +634,39 @@ def test_g04_a_full_shard_that_died_does_not_keep_the_others_from_accepting_jobs
 
 
 @clause("G-4")
+async def test_g04_other_shards_get_jobs_while_the_first_is_silent(
+    server: LocalValkey, tmp_path: Path
+) -> None:
+    """Regression: registrations were read in the first shard only, and all jobs were refused."""
+    shouting = App("echoes")
+    shouting.handler("shout")(echo)
+    with LocalValkey(tmp_path / "first", admin=True) as first:
+        urls = ShardList(0, {0: first.url, 1: server.url})
+        settings = sharded(NO_SERVER, urls, shard_by="job")
+        with ShardedGateway(settings) as started:
+            async with sharded_worker(shouting, settings):
+                first.kill()
+
+                def is_named() -> bool:
+                    return started.client.get("/v1/jobs").json().get("incomplete") == [0]
+
+                await wait_until(is_named, "the shard to be named")
+                job_id = str((await asyncio.to_thread(started.submit, "shout"))["job_id"])
+                assert shard_of(job_id) == 1
+                await wait_until(
+                    lambda: started.client.get(f"/v1/jobs/{job_id}").json()["status"] == "done",
+                    "the job of the second shard",
+                )
+                queues = (await asyncio.to_thread(started.client.get, "/v1/jobs/queues")).json()
+                assert queues["incomplete"] == [0]
+                assert {row["name"]: row["workers"] for row in queues["queues"]}["echoes"] == 1
+                other = {"task": "whisper", "payload": {}}
+                answer = await asyncio.to_thread(started.client.post, "/v1/jobs", json=other)
+                assert answer.status_code == 503, "the first shard may know the task"
+                first.start()
+
+
+@clause("G-4")
 async def test_g04_a_silent_shard_holds_no_slots(server: LocalValkey, tmp_path: Path) -> None:
     """What it may have started is found when it answers."""
     together, barrier = App("echoes"), asyncio.Barrier(3)

@@ -85,7 +85,7 @@ class RegisteredTask(NamedTuple):
     that fewer workers read."""
 
 
-class _Registration(NamedTuple):
+class Registration(NamedTuple):
     """A task as one worker has registered it."""
 
     definition: TaskDefinition
@@ -192,7 +192,7 @@ class WorkerRegistry:
             if self._refreshed_at_s < requested_at_s:
                 await asyncio.sleep(self._refreshed_at_s + _MIN_REFRESH_S - requested_at_s)
                 consumers = await self._consumers()
-                live, remembered = await self._live_tasks(consumers), await self._remembered()
+                live, remembered = await self.live_tasks(consumers), await self.remembered()
                 newest = {task: found[0] for task, found in live.items()}
                 if self._known and not remembered:
                     self._forgotten = self._known
@@ -232,12 +232,12 @@ class WorkerRegistry:
 
     async def tasks(self) -> list[RegisteredTask]:
         """All tasks: those of the contract and the settings first, then the others by name."""
-        registered = await self._live_tasks(await self._consumers())
+        registered = await self.live_tasks(await self._consumers())
         live = {
             name: reduce(_merged, (each.definition for each in found))
             for name, found in registered.items()
         }
-        remembered = await self._remembered()
+        remembered = await self.remembered()
 
         def task(name: str, definition: TaskDefinition, queue: str) -> RegisteredTask:
             found = registered.get(name, [])
@@ -257,7 +257,7 @@ class WorkerRegistry:
     async def task_queues(self) -> dict[str, list[str]]:
         """Each task of the live workers with the queues in which they have it, that of its newest
         worker first. Several are a mistake: its jobs wait in the first only (J-53)."""
-        registered = await self._live_tasks(await self._consumers())
+        registered = await self.live_tasks(await self._consumers())
         return {task: _queues(found) for task, found in registered.items()}
 
     async def queue_names(self) -> list[str]:
@@ -265,10 +265,10 @@ class WorkerRegistry:
         names = sorted(cast("Iterable[str]", await self._call("SMEMBERS", self.keys.queues) or ()))
         return [DEFAULT_QUEUE, *(name for name in names if contract.QUEUE_NAME.fullmatch(name))]
 
-    async def _live_tasks(self, consumers: Iterable[str]) -> dict[str, list[_Registration]]:
+    async def live_tasks(self, consumers: Iterable[str]) -> dict[str, list[Registration]]:
         """Each live task as its workers have registered it, the newest worker first."""
         calls = [self._connection.call("HGETALL", key) for key in self._worker_keys(consumers)]
-        live: dict[str, list[_Registration]] = {}
+        live: dict[str, list[Registration]] = {}
         for reply in await collect(calls):
             fields = cast("dict[str, str]", reply)
             started_ms = number(fields.get(WorkerField.STARTED_TS)) or 0
@@ -280,7 +280,7 @@ class WorkerRegistry:
             found.sort(key=lambda each: each.started_ms, reverse=True)
         return live
 
-    async def _remembered(self) -> dict[str, _Registration]:
+    async def remembered(self) -> dict[str, Registration]:
         """The tasks of workers that live or have lived."""
         reply = cast("dict[str, str]", await self._call("HGETALL", self.keys.tasks) or {})
         found = {readable(task): text for task, text in reply.items()}
@@ -302,23 +302,26 @@ class WorkerRegistry:
 
     async def missing_requirements(self) -> list[tuple[MissingRequirement, ...]]:
         """The missing requirements of each live worker of ours."""
+        return await self.missing_of(await self._consumers())
+
+    async def missing_of(self, consumers: Iterable[str]) -> list[tuple[MissingRequirement, ...]]:
+        """The missing requirements of each of these that lives and is ours."""
         fields = (WorkerField.SEEN_TS, WorkerField.LACKS)
-        ours = self._worker_keys(await self._consumers())
+        ours = self._worker_keys(consumers)
         calls = [self._connection.call("HMGET", key, *fields) for key in ours]
         rows = cast("list[tuple[str | None, str | None]]", await collect(calls))
         return [read_missing_requirements(missing or "") for seen, missing in rows if seen]
 
     async def summary(self) -> "FleetSummary":
         """How many workers live, without their jobs."""
-        return self.summarized(*await self._consumer_rows())
+        return self.summarized(*await self.consumer_rows(await self._consumers()))
 
     async def read_by(self) -> Counter[str]:
         """How many live workers read each queue, as `readers` counts them."""
-        return self.readers((await self._consumer_rows())[1])
+        return self.readers((await self.consumer_rows(await self._consumers()))[1])
 
-    async def _consumer_rows(self) -> tuple[int, list[ConsumerRow]]:
-        """The server's time, and the consumers of the default queue."""
-        consumers = await self._consumers()
+    async def consumer_rows(self, consumers: Mapping[str, int]) -> tuple[int, list[ConsumerRow]]:
+        """The server's time, and these consumers of the default queue."""
         fields = (WorkerField.SEEN_TS, WorkerField.SLOTS, WorkerField.QUEUES)
         time_call = self._connection.call("TIME")
         ours = self._worker_keys(consumers)
@@ -407,7 +410,7 @@ def _is_ours(consumer: str) -> bool:
     return consumer.startswith(contract.CONSUMER_PREFIX)
 
 
-def _queues(registrations: Iterable[_Registration]) -> list[str]:
+def _queues(registrations: Iterable[Registration]) -> list[str]:
     """Their queues, each once, in this order."""
     return list(dict.fromkeys(each.queue for each in registrations))
 
@@ -448,21 +451,21 @@ class _TaskText(msgspec.Struct):
     queue: str = DEFAULT_QUEUE
 
 
-def _read_task(name: str, text: str, started_ms: int = 0) -> _Registration:
+def _read_task(name: str, text: str, started_ms: int = 0) -> Registration:
     try:
         task = msgspec.json.decode(text, type=_TaskText)
     except (msgspec.DecodeError, ValueError, RecursionError):
-        return _Registration(TaskDefinition(name), DEFAULT_QUEUE, started_ms)
+        return Registration(TaskDefinition(name), DEFAULT_QUEUE, started_ms)
     schema, example = bytes(task.schema).decode(), bytes(task.example).decode()
     definition = TaskDefinition(
         name, "" if schema == "null" else schema, "" if example == "null" else example
     )
     queue = task.queue if contract.QUEUE_NAME.fullmatch(task.queue) else DEFAULT_QUEUE
-    return _Registration(definition, queue, started_ms)
+    return Registration(definition, queue, started_ms)
 
 
 def _schemas(
-    live: Mapping[str, Sequence[_Registration]], remembered: Mapping[str, _Registration]
+    live: Mapping[str, Sequence[Registration]], remembered: Mapping[str, Registration]
 ) -> dict[str, tuple[str, ...]]:
     """The different schemas of each task; without tasks that some worker has without a schema."""
     found = {task: {each.definition.schema_json} for task, each in remembered.items()}

@@ -10,14 +10,20 @@ from dataclasses import replace
 from functools import reduce
 
 from jobwire.job import time_buckets
+from jobwire.job.errors import BackendUnavailable
 from jobwire.job.ids import shard_of
-from jobwire.job.messages import JobId, TaskDefinition
+from jobwire.job.messages import JobId, MissingRequirement, TaskDefinition
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, StreamsKeys
 from jobwire.systems.jobs.depth import Depth, QueueDepth
 from jobwire.systems.jobs.failures import KindOfFailure
 from jobwire.systems.jobs.overview import JobsOverview, QueueRow
 from jobwire.systems.jobs.queue_admin import JobQueueAdmin
-from jobwire.systems.jobs.registry import RegisteredWorker, WorkerRegistry
+from jobwire.systems.jobs.registry import (
+    ConsumerRow,
+    RegisteredWorker,
+    Registration,
+    WorkerRegistry,
+)
 from jobwire.systems.jobs.server_reader import FoundFailures, LastHourCounts, ServerReader
 from jobwire.systems.jobs.shards import Shard, Shards
 from jobwire.systems.jobs.stats import MinuteStats
@@ -99,8 +105,9 @@ class ShardedAdmin:
 
 
 class ShardedRegistry(WorkerRegistry):
-    """Every worker registers in the first shard. Consumers are found in all of them: foreign
-    workers know one shard, and the running jobs of ours are everywhere."""
+    """Every worker registers in the first shard, and in the others that it reads: they are asked
+    while the first is silent. Consumers are found in all of them: foreign workers know one shard,
+    and the running jobs of ours are everywhere."""
 
     def __init__(self, shards: Shards, definitions: Iterable[TaskDefinition] = ()) -> None:
         super().__init__(shards.first.connection, shards.first.settings, definitions)
@@ -108,6 +115,45 @@ class ShardedRegistry(WorkerRegistry):
         self._registries = {
             shard.number: WorkerRegistry(shard.connection, shard.settings) for shard in shards
         }
+        self._has_read_first = True
+        """Whether the remembered tasks are those of the first shard."""
+
+    async def unknown_among(self, tasks: Iterable[str]) -> set[str]:
+        """Those of `tasks` that no worker has or had. BackendUnavailable if the first shard, which
+        may know them, did not answer."""
+        unknown = await super().unknown_among(tasks)
+        if unknown and not self._has_read_first:
+            raise BackendUnavailable("the first shard, which knows all tasks, does not answer")
+        return unknown
+
+    async def live_tasks(self, consumers: Iterable[str]) -> dict[str, list[Registration]]:
+        """Each live task as its workers have registered it, the newest worker first."""
+        _, found = await self._shards.of_one(
+            lambda each: self._registries[each.number].live_tasks(consumers)
+        )
+        return found
+
+    async def remembered(self) -> dict[str, Registration]:
+        """The tasks of workers that live or have lived."""
+        shard, found = await self._shards.of_one(
+            lambda each: self._registries[each.number].remembered()
+        )
+        self._has_read_first = shard is self._shards.first
+        return found
+
+    async def missing_of(self, consumers: Iterable[str]) -> list[tuple[MissingRequirement, ...]]:
+        """The missing requirements of each of these that lives and is ours."""
+        _, found = await self._shards.of_one(
+            lambda each: self._registries[each.number].missing_of(consumers)
+        )
+        return found
+
+    async def consumer_rows(self, consumers: Mapping[str, int]) -> tuple[int, list[ConsumerRow]]:
+        """A server's time, and these consumers of the default queue."""
+        _, found = await self._shards.of_one(
+            lambda each: self._registries[each.number].consumer_rows(consumers)
+        )
+        return found
 
     async def queue_names(self) -> list[str]:
         """The names of all queues, the default one first."""

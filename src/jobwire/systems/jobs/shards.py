@@ -71,27 +71,37 @@ class Shards:
     def __getitem__(self, number: int) -> Shard:
         return self._by_number[number]
 
+    def is_silent(self, shard: Shard) -> bool:
+        """Whether it has no connection, or did not answer the last time."""
+        return shard.number in self._silent or not shard.connection.connected
+
+    async def _ask(
+        self, shard: Shard, read: Callable[[Shard], Awaitable[T]], *, is_long: bool = False
+    ) -> T | BackendUnavailable:
+        try:
+            async with asyncio.timeout(self._limit_s(shard, is_long=is_long)):
+                answer = await read(shard)
+            self._silent.discard(shard.number)
+            return answer
+        except BackendUnavailable as error:
+            return error
+        except ValkeyError as error:  # too many calls are queued already
+            return backend_unavailable(error)
+        except TimeoutError:
+            self._silent.add(shard.number)
+            return BackendUnavailable(f"shard {shard.number} does not answer")
+
+    def _limit_s(self, shard: Shard, *, is_long: bool) -> float | None:
+        if is_long and shard.connection.connected:
+            return None
+        return STILL_SILENT_S if self.is_silent(shard) else _SILENT_S
+
     async def gather(
         self, read: Callable[[Shard], Awaitable[T]], *, is_long: bool = False
     ) -> Gathered[T]:
         """Ask all shards at once; BackendUnavailable if none answers. With `is_long` each shard
         gets many calls one after another: where there is a connection, it limits each of them."""
-
-        async def ask(shard: Shard) -> T | BackendUnavailable:
-            try:
-                async with asyncio.timeout(self._limit_s(shard, is_long=is_long)):
-                    answer = await read(shard)
-                self._silent.discard(shard.number)
-                return answer
-            except BackendUnavailable as error:
-                return error
-            except ValkeyError as error:  # too many calls are queued already
-                return backend_unavailable(error)
-            except TimeoutError:
-                self._silent.add(shard.number)
-                return BackendUnavailable(f"shard {shard.number} does not answer")
-
-        found = await asyncio.gather(*map(ask, self))
+        found = await asyncio.gather(*(self._ask(shard, read, is_long=is_long) for shard in self))
         answers: list[tuple[Shard, T]] = []
         failed: list[tuple[int, BackendUnavailable]] = []
         for shard, answer in zip(self, found, strict=True):
@@ -103,12 +113,16 @@ class Shards:
             raise failed[0][1]
         return Gathered(answers, tuple(number for number, _ in failed))
 
-    def _limit_s(self, shard: Shard, *, is_long: bool) -> float | None:
-        if not shard.connection.connected:
-            return STILL_SILENT_S
-        if is_long:
-            return None
-        return STILL_SILENT_S if shard.number in self._silent else _SILENT_S
+    async def of_one(self, read: Callable[[Shard], Awaitable[T]]) -> tuple[Shard, T]:
+        """The first shard and its answer, or the next one that answers, those that were silent
+        last; BackendUnavailable if none answers."""
+        failed: list[BackendUnavailable] = []
+        for shard in sorted(self, key=self.is_silent):
+            answer = await self._ask(shard, read)
+            if not isinstance(answer, BackendUnavailable):
+                return shard, answer
+            failed.append(answer)
+        raise failed[0]
 
     async def of_all(
         self, call: Callable[[Shard], Awaitable[T]], *, is_long: bool = False

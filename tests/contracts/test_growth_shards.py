@@ -766,6 +766,26 @@ async def test_g04_programs_start_without_a_shard_and_use_it_when_it_answers(
                 assert events.count("event: done") == 1
 
 
+@clause("G-4")
+def test_g04_a_gateway_does_not_wait_for_each_silent_shard_in_turn(
+    server: LocalValkey, others: LocalValkey
+) -> None:
+    """Regression: with a dozen, its start took longer than the limit of this gateway's start."""
+    with Proxy(others.port) as proxy:
+        later = {number: f"{proxy.url(others.url)[:-1]}{number}" for number in range(1, 13)}
+        urls = ShardList(0, {0: server.url, **later})
+        proxy.silence()
+        with ShardedGateway(sharded(server.url, urls, shard_by="job")) as started:
+            job_id = str(started.submit()["job_id"])
+            assert not shard_of(job_id)
+            proxy.heal()
+            proxy.cut()
+            wait_until_sync(
+                lambda: not started.client.get("/v1/jobs").json().get("incomplete"),
+                "the silent shards",
+            )
+
+
 @clause("G-21")
 def test_g21_doctor_checks_the_server_of_each_shard(
     server: LocalValkey, others: LocalValkey, tmp_path: Path

@@ -109,8 +109,9 @@ class Connection(Operations):
         """Connect: `await Connection.open(url)`, or `async with Connection.open(url) as conn:`.
 
         Raises AuthFailed or Unsupported at once, and Unavailable after `connect_timeout_s` of
-        attempts; with `or_later` the attempts go on in the background instead. A server that is
-        loading its data is waited for, up to `dial_timeout_s`.
+        attempts; with `or_later` the attempts go on in the background instead, and without a
+        timeout they only begin there. A server that is loading its data is waited for, up to
+        `dial_timeout_s`.
         """
         return Opening(
             lambda: Connection(
@@ -268,6 +269,9 @@ class Connection(Operations):
         """Connect for the first time; called by `open`."""
         started_s = self._loop.time()
         attempts = 0
+        if or_later and not connect_timeout_s:
+            self._start_later(attempts)
+            return
         while True:
             try:
                 sock = await self._dial()
@@ -280,9 +284,7 @@ class Connection(Operations):
                     if not or_later:
                         raise
                     self._last_error = error
-                    self._reconnect_task = asyncio.create_task(
-                        self._connect_later(attempts), name=f"{self.name}: connection"
-                    )
+                    self._start_later(attempts)
                     return
                 self._log_failure(error)
                 await asyncio.sleep(backoff_s(attempts))
@@ -290,6 +292,11 @@ class Connection(Operations):
         self._publish(sock)
         self._reconnect_task = asyncio.create_task(
             self._stay_connected(sock), name=f"{self.name}: connection"
+        )
+
+    def _start_later(self, attempts: int) -> None:
+        self._reconnect_task = asyncio.create_task(
+            self._connect_later(attempts), name=f"{self.name}: connection"
         )
 
     async def _connect_later(self, attempts: int) -> None:

@@ -13,6 +13,8 @@ from jobwire.valkey.stream_ids import START, Position
 from jobwire.valkey.stream_subscriptions import EventReader
 
 _FIRST: Final = 0
+_CONNECT_S: Final = 0.1
+"""For further attempts at the start to connect to a server that has answered."""
 
 
 class ShardedFollower:
@@ -48,9 +50,15 @@ class ShardedFollower:
         its end all waiters are released."""
         async with contextlib.AsyncExitStack() as stack:
             for connection, follower in self._servers.items():
-                await stack.enter_async_context(
-                    follower.running(connection.config, connection.name, or_later=True)
+                # One that is known to be silent is not dialed here: a dozen would take a minute.
+                timeout_s = _CONNECT_S if connection.connected else 0.0
+                running = follower.running(
+                    connection.config,
+                    connection.name,
+                    connect_timeout_s=timeout_s,
+                    or_later=True,
                 )
+                await stack.enter_async_context(running)
             yield
 
     def watch(

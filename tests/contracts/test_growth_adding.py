@@ -437,5 +437,6 @@ def test_g05_the_commands_that_balance_a_cluster() -> None:
     assert moves[0].command == (
         "valkey-cli -h a -p 1 CLUSTER MIGRATESLOTS SLOTSRANGE 104 104 NODE idC"
     )
+    assert moves[0]._replace(source="[::1]:7").command.startswith("valkey-cli -h ::1 -p 7 CLUSTER")
     assert balance([row(0, "a:1", 1), row(1, "b:2", 1)], nodes) == []
     assert balance(rows, {}) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Final
 import pytest
 
 from jobwire.objects import BucketConfig
+from jobwire.systems.jobs.shard_overview import read_shards
 from jobwire.systems.jobs.shard_settings import ShardList
 from jobwire.valkey.cluster import hash_tag, slot_of
 from tests.cli.runner import jobwire
@@ -20,6 +22,7 @@ from tests.support import Fresh, clause, wait_until_sync
 from tests.support.cluster import NODE_TIMEOUT_MS, Cluster
 from tests.support.s3 import make_bucket
 from tests.support.servers import plain_client
+from tests.support.shards import sharded
 
 pytestmark = [clause("G-7"), pytest.mark.xdist_group("cluster")]
 
@@ -90,6 +93,17 @@ def test_g01_shards_are_slots_of_the_cluster(
 def hold(site: Site) -> str:
     """Submit a job that runs until it is canceled."""
     return site.submit("hold")
+
+
+@clause("G-5")
+def test_g05_no_shard_is_to_be_moved_to_a_node_that_is_down(cluster: Cluster) -> None:
+    """Regression: a primary that was killed is listed as one without slots, and was a target."""
+    settings = sharded(cluster.url, 16)
+    killed = cluster.primaries[0]
+    cluster.kill(killed)
+    found = asyncio.run(read_shards(settings))
+    assert len(found.rows) == 16
+    assert killed.address not in {move.target for move in found.moves}
 
 
 @clause("G-14")

@@ -10,7 +10,7 @@ import contextlib
 import random
 import weakref
 from binascii import crc_hqx
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -223,11 +223,14 @@ def _of_shards(reply: "Reply", asked: "Config") -> tuple[Node, ...]:
             key=lambda node: (node["health"] == "online", int(str(node["replication-offset"]))),
             default=None,
         )
-        for node in members:
-            port = node.get("tls-port") if asked.tls else None
-            address = _address(node.get("endpoint"), port or node.get("port"), asked)
-            nodes.append(Node(address, node is primary, slots))
+        nodes += (Node(address_in(node, asked), node is primary, slots) for node in members)
     return tuple(nodes)
+
+
+def address_in(node: "Mapping[str, Reply]", asked: "Config") -> str:
+    """The address of a node in the reply to `CLUSTER SHARDS` of the one that was asked."""
+    port = node.get("tls-port") if asked.tls else None
+    return _address(node.get("endpoint"), port or node.get("port"), asked)
 
 
 def _of_slots(reply: "Reply", asked: "Config") -> tuple[Node, ...]:

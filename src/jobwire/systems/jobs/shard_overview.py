@@ -20,7 +20,8 @@ from jobwire.systems.jobs.replies import collect
 from jobwire.systems.jobs.shard_table import ShardReport, ShardTable
 from jobwire.systems.jobs.stats import LastHour
 from jobwire.systems.jobs.system import jobs_settings, shard_servers
-from jobwire.valkey import Connection
+from jobwire.valkey import Config, Connection, Reply
+from jobwire.valkey.cluster import address_in
 
 _TIMEOUT_S: Final = 5.0
 
@@ -60,8 +61,8 @@ class ShardMove(NamedTuple):
     def command(self) -> str:
         """What the operator runs; Valkey 9 moves the slot atomically, while everything runs."""
         host, _, port = self.source.rpartition(":")
-        slots = f"SLOTSRANGE {self.slot} {self.slot}"
-        return f"valkey-cli -h {host} -p {port} CLUSTER MIGRATESLOTS {slots} NODE {self.target_id}"
+        words = f"CLUSTER MIGRATESLOTS SLOTSRANGE {self.slot} {self.slot} NODE {self.target_id}"
+        return f"valkey-cli -h {host.strip('[]')} -p {port} {words}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +110,22 @@ async def read_shards(settings: Settings) -> ShardOverview:
 
 
 async def _nodes(connection: Connection) -> dict[str, str]:
-    """The ids of the Cluster's primaries, by address."""
+    """The ids of the Cluster's primaries that are up, by the address that the map has."""
     (reply,) = await collect([connection.call("CLUSTER", "SHARDS")])
+    asked = connection.config.of_node(_server(connection.config))
     found: dict[str, str] = {}
-    for shard in cast("list[dict[str, list[dict[str, str | int]]]]", reply):
-        # A node without slots is listed too, and may get some.
+    for shard in cast("list[dict[str, list[dict[str, Reply]]]]", reply):
+        # A node without slots is listed too, and may get some; so is a primary that failed.
         for node in shard["nodes"]:
-            if node["role"] == "master":
-                found[f"{node['ip']}:{node['port']}"] = str(node["id"])
+            if node["role"] == "master" and node["health"] == "online":
+                found[address_in(node, asked)] = str(node["id"])
     return found
+
+
+def _server(config: Config) -> str:
+    """The address of the server, or of the node that has the slot."""
+    node = None if config.topology is None else config.topology.address_of(config.slot or 0)
+    return node or config.address
 
 
 async def _row(
@@ -133,11 +141,10 @@ async def _row(
     counts = await collect([connection.call("ZCARD", keys.index(name)) for name in names])
     used = dict(line.split(":", 1) for line in str(memory).splitlines() if ":" in line)
     config = connection.config
-    node = None if config.topology is None else config.topology.address_of(config.slot or 0)
     return ShardRow(
         number=number,
         prefix=keys.prefix,
-        server=node or config.address,
+        server=_server(config),
         slot=config.slot,
         gets_jobs=gets_jobs,
         waiting=now.waiting,

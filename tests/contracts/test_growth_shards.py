@@ -542,7 +542,7 @@ def test_g04_a_purge_takes_as_many_calls_as_it_needs(
         urls = ShardList(0, {0: server.url, 1: proxy.url(others.url)})
         settings = sharded(server.url, urls, shard_by="queue", queue_shards=("default=1",))
         with ShardedGateway(settings) as started:
-            jobs = [{"task": "echo", "payload": {}}] * 1000
+            jobs: list[dict[str, object]] = [{"task": "echo", "payload": {}}] * 1000
             answer = started.client.post("/v1/jobs/batch", json={"jobs": jobs})
             assert {each["status"] for each in answer.json()["results"]} == {202}
             proxy.delay_s = 0.2  # each way: together longer than a shard may take for a read

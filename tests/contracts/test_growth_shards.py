@@ -660,7 +660,7 @@ async def test_g04_other_shards_get_jobs_while_the_first_is_silent(
                 queues = (await asyncio.to_thread(started.client.get, "/v1/jobs/queues")).json()
                 assert queues["incomplete"] == [0]
                 assert {row["name"]: row["workers"] for row in queues["queues"]}["echoes"] == 1
-                other = {"task": "whisper", "payload": {}}
+                other: dict[str, object] = {"task": "whisper", "payload": {}}
                 answer = await asyncio.to_thread(started.client.post, "/v1/jobs", json=other)
                 assert answer.status_code == 503, "the first shard may know the task"
                 first.start()

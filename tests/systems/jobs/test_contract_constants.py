@@ -271,7 +271,8 @@ def test_lifetimes_and_limits_in_the_scripts_equal_the_contract() -> None:
     assert f"'EXPIRE', key, {contract.STATS_TTL_S})" in life
     failures = code(LUA / "include" / "failures.lua")
     assert f"'EXPIRE', key, {contract.FAILURES_TTL_S})" in failures
-    assert f"<= {contract.MAX_PAYLOAD_BYTES} then" in failures
+    assert f"<= {contract.MAX_PAYLOAD_BYTES} and decoded(payload) then" in failures
+    assert f"max_depth = {contract.MAX_CHILD_DEPTH}\n" in failures
     assert f"tenant_ttl_s = 10000, 200, {contract.MAX_TTL_S}" in code(
         LUA / "include" / "tenants.lua"
     )

@@ -14,13 +14,14 @@ from jobwire import App, Context, Postpone, RateLimit, Retry, WaitForChildren
 from jobwire.job.engine import Use
 from jobwire.local import LocalValkey
 from jobwire.systems.queues.admin import QueueAdmin
-from jobwire.systems.queues.contract import BullState
+from jobwire.systems.queues.contract import BullState, Keys
 from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.idle_queues import IdleQueue, IdleQueues
 from jobwire.systems.queues.options import BullJobOptions
 from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
-from jobwire.valkey import Config, Connection
+from jobwire.valkey import Config, Connection, ValkeyError
 from jobwire.worker import Worker
 from tests.support import Plain, clause, wait_until
 from tests.support.workers import started, stopped
@@ -344,3 +345,22 @@ async def test_b27_a_release_that_is_refused_is_tried_once_at_the_end(
     assert plain.call("LLEN", "bull:sound:wait") == 1
     lines = [record.getMessage() for record in caplog.records]
     assert sum("refuses to end a job queue=broken" in line for line in lines) == 1, lines
+
+
+@clause("B-19", "B-27")
+async def test_b27_a_queue_that_may_not_be_read_delays_no_queue_at_its_rate_limit(
+    rights: Rights, as_user: Config
+) -> None:
+    """Regression: the refusal counted as one of the server, and the limit seemed to last."""
+    rights("sound")
+    found, errors = list[str](), list[ValkeyError]()
+    other = IdleQueue(Keys("other"), lambda: found.append("other"), errors.append)
+    sound = IdleQueue(Keys("sound"), lambda: found.append("sound"), errors.append)
+    sound.is_held, sound.is_unseen, sound.due_ms = True, False, 1_000
+    async with Connection.open(as_user) as connection:
+        queues = IdleQueues(connection, lambda: 2_000)
+        queues.watch(other)
+        queues.watch(sound)
+        await wait_until(lambda: found or errors, "the end of the limit")
+        await queues.close()
+    assert (found, errors) == (["sound"], [])

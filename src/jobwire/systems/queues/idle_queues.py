@@ -137,7 +137,7 @@ class IdleQueues:
         """A call for all queues failed. Where the server refuses to read some of them, because of
         the type of a key or by its access rules, the others need not wait for them."""
         queues = [queue for queue in self._watched.values() if not queue.is_held]
-        if isinstance(error, ServerError) and len(queues) > 1:
+        if isinstance(error, ServerError) and len(self._watched) > 1:
             asked = [self._connection.call("ZCARD", queue.keys.marker) for queue in queues]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             refused = [

@@ -17,7 +17,7 @@ export const runAgain = (id) => post(path(id, "retry"));
 // does, and how many had been run again before.
 export async function retryMany({ task, code, message }, { dryRun = false } = {}) {
   let cursor = null;
-  let [matched, done, already, refusal] = [0, 0, 0, null];
+  let [matched, done, already, refusal, stopped] = [0, 0, 0, null, false];
   do {
     const which = { task, code, message: message || null, dry_run: dryRun, cursor };
     const answer = await post("/v1/jobs/retry", JSON.stringify(which));
@@ -25,8 +25,11 @@ export async function retryMany({ task, code, message }, { dryRun = false } = {}
     done += answer.changed;
     already += answer.already;
     cursor = answer.cursor;
-    if (answer.problem) refusal ??= { message: answer.problem.detail ?? answer.problem.title };
-  } while (cursor && !refusal);
+    if (answer.problem) {
+      refusal ??= { message: answer.problem.detail ?? answer.problem.title };
+      stopped = [429, 503].includes(answer.problem.status); // the others would be refused, too
+    }
+  } while (cursor && !stopped);
   if (!dryRun) announce(`${plural(done, "job")} submitted again.`);
   return { matched, done, already, refusal };
 }

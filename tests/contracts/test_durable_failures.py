@@ -165,10 +165,10 @@ def _next(raw: Raw, job_id: str) -> str | None:
     """The job that follows this failed one, or the child of the one that follows; itself at the
     end."""
     job = raw.fields(f"job:{job_id}")
-    if job["status"] == "error":
-        return job.get("on_failure", job_id)
-    made = raw.fields(f"job:{job_id}:steps").get("k::1@work")
-    return json.loads(made)[0] if made else None
+    if "failure_of" in job:
+        made = raw.fields(f"job:{job_id}:steps").get("k::1@work")
+        return json.loads(made)[0] if made else None
+    return job.get("on_failure", job_id) if job["status"] == "error" else None
 
 
 @clause("D-23", "J-39")

@@ -74,15 +74,15 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	@test -n "$(ARGS)" || CHAOS_S=$${CHAOS_S:-60} $(BIN)/python -m tests.chaos releases
 	@test -n "$(ARGS)" || CHAOS_S=$${CHAOS_S:-60} $(BIN)/python -m tests.chaos cluster
 	@test -n "$(ARGS)" || CHAOS_RESTARTS=$${CHAOS_RESTARTS:-1000} CHAOS_LIMIT_S=$${CHAOS_LIMIT_S:-120} \
-	  $(BIN)/python -m pytest tests/stories/test_server_failures.py -k restarted -q -s
+	  $(BIN)/python -m pytest tests/stories/test_server_failures.py::test_j30_workers_survive_repeated_restarts_of_the_server -q -s
 	@test -n "$(ARGS)" || CHAOS_KILLS=$${CHAOS_KILLS:-200} \
-	  $(BIN)/python -m pytest tests/stories/test_durable_kills.py -k random -q
+	  $(BIN)/python -m pytest tests/stories/test_durable_kills.py::test_d21_workers_killed_at_random -q
 	@test -n "$(ARGS)" || CHAOS_HISTORIES=$${CHAOS_HISTORIES:-1000} \
 	  $(BIN)/python -m pytest tests/contracts/test_durable_histories.py -q --timeout=600
 	@test -n "$(ARGS)" || CHAOS_WATCH_S=$${CHAOS_WATCH_S:-60} \
-	  $(BIN)/python -m pytest tests/stories/test_event_streams.py -k cut -q
+	  $(BIN)/python -m pytest tests/stories/test_event_streams.py::test_r08_readers_cut_at_random_miss_and_repeat_nothing -q
 	@test -n "$(ARGS)" || CHAOS_MUTANTS=$${CHAOS_MUTANTS:-2000} \
-	  $(BIN)/python -m pytest tests/handlers/photo/test_hostile.py -k mutants -q -s --timeout 300
+	  $(BIN)/python -m pytest tests/handlers/photo/test_hostile.py::test_i22_damaged_files_fail_only_their_own_photo -q -s --timeout 300
 	@test -n "$(ARGS)" || PREDICTIONS_ROUNDS=$${PREDICTIONS_ROUNDS:-50} JOBWIRE_TEST_VARIANTS=1 \
 	  $(BIN)/python -m pytest tests/systems/predictions/test_crashes.py tests/systems/predictions/test_races.py -q -n 2
 	@test -n "$(ARGS)" || JOBWIRE_TEST_VARIANTS=1 \
@@ -91,7 +91,7 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	@test -n "$(ARGS)" || UPLOAD_BYTES=$${UPLOAD_BYTES:-2000000000} \
 	  $(BIN)/python -m pytest tests/gateway/test_uploads.py -q --timeout=600
 	@test -n "$(ARGS)" || IMAGES_RESULTS=$${IMAGES_RESULTS:-5000} \
-	  $(BIN)/python -m pytest tests/systems/images/test_results.py -k away -q --timeout=600
+	  $(BIN)/python -m pytest tests/systems/images/test_results.py::test_i03_no_result_is_lost_while_the_api_is_stopped -q --timeout=600
 	@test -n "$(ARGS)" || IMAGES_UPLOADS=$${IMAGES_UPLOADS:-200} IMAGES_KILLS=$${IMAGES_KILLS:-20} \
 	  IMAGES_BODY=$${IMAGES_BODY:-5000000000} \
 	  $(BIN)/python -m pytest tests/systems/images/test_gateway_process.py -q --timeout=600
@@ -102,7 +102,9 @@ chaos: $(VENV)/.dev ## everything goes wrong at random, judged from outside (CHA
 	@test -n "$(ARGS)" || JOBWIRE_BULLMQ_EXAMPLES=$${JOBWIRE_BULLMQ_EXAMPLES:-150} \
 	  $(BIN)/python -m pytest tests/interop/test_bullmq_sequences.py -q -n 2 --timeout=600
 	@test -n "$(ARGS)" || PAGE_BOTH_THEMES=$${PAGE_BOTH_THEMES:-1} \
-	  $(BIN)/python -m pytest tests/page -k "accessible or axe" -q
+	  $(BIN)/python -m pytest tests/page/test_page.py::test_o04_axe_finds_nothing_serious \
+	  tests/page/test_queues.py::test_o04_queue_screens_are_accessible_and_fit_a_phone \
+	  tests/page/test_media.py::test_o04_media_screens_are_accessible_and_fit_a_phone -q
 	@test -n "$(ARGS)" || OPENAPI_EXAMPLES=$${OPENAPI_EXAMPLES:-30} \
 	  $(BIN)/python -m pytest tests/contracts/test_jobs_http_schemathesis.py -q --timeout=600
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobwire import App, Context, Retry
+from jobwire import App, Context, Fail, Retry
 from jobwire.job.retry import fixed
 from jobwire.testing import run, run_sync
 from tests.contracts import durable_handlers, waiting_handlers
@@ -50,6 +50,25 @@ def test_d20_calls_count_failed_ones_too() -> None:
     assert ran.calls == {"first": 1, "later": 1}
     ran = run_sync(app, "failing", max_attempts=3)
     assert (ran.result, ran.calls) == (3, {"first": 1, "later": 2})
+
+
+@clause("D-20", "D-23")
+def test_d20_an_app_with_on_failure_can_be_tested() -> None:
+    """Regression: no handler of such an App could be run."""
+    app = App("alarms")
+
+    @app.handler("tell-owner")
+    async def tell_owner(ctx: Context) -> str:
+        return f"told about {ctx.payload['task']}"
+
+    @app.handler("render", on_failure=tell_owner)
+    async def render(ctx: Context) -> None:
+        raise Fail("no_audio", "there is no sound")
+
+    ran = run_sync(app, render)
+    assert ran.error is not None
+    assert ran.error.code == "no_audio"
+    assert run_sync(app, "tell-owner", {"task": "render"}).result == "told about render"
 
 
 @clause("D-20")

@@ -234,6 +234,7 @@ class SingleJobEngine:
     name = "memory"
     traits = Traits(
         uses=frozenset({"postpone", "rate_limit", "children", "update_data", "durable"}),
+        on_failure=True,
         steps=StepRules(262_144, 4_194_304, 1_000, announces_calls=True, skips_sleeps=True),
     )
     reserved_kinds = frozenset({"done", "error", "canceled", "step_done", "suspended"})

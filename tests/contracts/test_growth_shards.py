@@ -176,6 +176,11 @@ def test_g01_without_the_setting_the_names_are_those_of_the_documents() -> None:
         ({"SHARDS": "1=valkey://a"}, "has no shard 0"),
         ({"SHARDS": "0=valkey://a,1=valkey://a"}, "same URL"),
         ({"SHARDS": "0=a"}, "must be a URL"),
+        ({"SHARDS": "0=valkey://a,0=valkey://b"}, "shard 0 is set twice"),
+        ({"SHARDS": "0=valkey://a,00=valkey://b"}, "shard 00 is set twice"),
+        ({"SHARDS": "0=http://a"}, "JOBWIRE_JOBS_SHARDS jobs.shards: the URL of shard 0 starts"),
+        ({"SHARDS": "0=valkey://a,1=valkey://b/x"}, "the URL of shard 1 has a bad database 'x'"),
+        ({"SHARDS": "0=valkey://a,b"}, "the URL of shard 0 has several hosts"),
         ({"SHARDS": "4", "KEY_PREFIX": "{a}:"}, "hash tag"),
         ({"SHARDS": "4", "CLOSED_SHARDS": "4"}, "there is no shard 4"),
         ({"SHARDS": "4", "CLOSED_SHARDS": "0"}, "cannot be closed"),
@@ -188,6 +193,19 @@ def test_g01_bad_settings_are_refused_in_one_line(variables: dict[str, str], fau
     with pytest.raises(ValueError, match=fault) as refused:
         load(environ=environ)
     assert len(str(refused.value).splitlines()) == 1
+
+
+@clause("G-1")
+def test_g01_a_variable_has_urls_with_several_hosts() -> None:
+    """Regression: the hosts of a URL were read as further shards."""
+    urls = {
+        0: "valkey://u:secret@a/0",
+        1: "valkey+sentinel://u@b,c:26380,d/main?sentinel_password=e",
+        2: "valkey+cluster://f,g/?tag=jobs",
+    }
+    variable = ",".join(f"{number}={url}" for number, url in urls.items())
+    assert ShardList.from_setting(variable).urls == urls
+    assert ShardList.from_setting(variable.replace(",1=", ", 1=") + ",").urls == urls
 
 
 @clause("G-1")

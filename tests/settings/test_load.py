@@ -232,6 +232,11 @@ def test_invalid_durations(text: str) -> None:
         ("up: {embedded: maybe}", {}, "jobwire.yaml:1 up.embedded: 'maybe' is neither true nor"),
         ("gateway: {port: 1, port: 2}", {}, "jobwire.yaml:1 port: is set twice"),
         (
+            "jobs:\n  shards:\n    0: valkey://a\n    0: valkey://b",
+            {},
+            "jobwire.yaml:4 0: is set twice",
+        ),
+        (
             "objects: {endpoint: 'ftp://x', access_key: a, secret_key: b}",
             {},
             "jobwire.yaml:1 objects.endpoint: must be a URL",

@@ -167,7 +167,17 @@ class _YamlReader:
 
     def _add(self, path: str, node: yaml.Node, where: str) -> None:
         if not _is_null(node):
+            self._check_names(node)
             self.values.append(SettingValue(path, _raw(node), where))
+
+    def _check_names(self, node: yaml.Node) -> None:
+        """No name is set twice in a value either."""
+        if isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                self._check_names(item)
+        if isinstance(node, yaml.MappingNode):
+            for _, _, value in self._entries(node):
+                self._check_names(value)
 
 
 def _is_null(node: yaml.Node) -> bool:

@@ -200,7 +200,9 @@ class Config:
         else:
             values["address"] = _address(parts, port, _DEFAULT_PORT)
         if path:
-            values["db"] = _number("db", path, int)
+            if not path.isascii() or not path.isdigit():
+                raise ConfigError("db", f"has a bad database {path!r}; it must be a number")
+            values["db"] = int(path)
         return cls(**values)  # pyright: ignore[reportArgumentType]  # checked field by field above
 
 

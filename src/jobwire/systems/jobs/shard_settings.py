@@ -4,7 +4,7 @@ A shard is the whole wire under one key prefix. Pure.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, cast
 
@@ -84,6 +84,8 @@ TAGS: Final = (
 _Place: TypeAlias = tuple[str, str, int]
 """An address, the name of a primary that sentinels know, and a database."""
 _NUMBER: Final = re.compile(r"\d{1,2}")
+_NEXT_PAIR: Final = re.compile(r",(?=[^,=:/?@]*=)")
+"""The comma before the next pair. Those between the hosts of a URL are not."""
 _HASH_TAG: Final = re.compile(r"\{[^}]+\}")
 
 
@@ -100,15 +102,14 @@ class ShardList:
         """Read it; ValueError with what is wrong. In a variable, a mapping is written as
         `0=valkey://a,1=valkey://b`."""
         if isinstance(raw, str) and "=" in raw:
-            pairs = (part.strip().partition("=") for part in raw.split(",") if part.strip())
-            raw = {number.strip(): url.strip() for number, _, url in pairs}
+            return cls(0, _read_urls(_read_pairs(raw)))
         if isinstance(raw, str):
             if not _NUMBER.fullmatch(raw.strip()) or int(raw) > MAX_SHARDS:
                 raise ValueError(f"{raw!r} is not a number of shards; it must be 0-{MAX_SHARDS}")
             return cls(int(raw))
         if not isinstance(raw, Mapping):
             raise ValueError("must be a number, or a mapping of numbers to URLs")
-        urls = dict(sorted(_read_urls(cast("Mapping[object, object]", raw))))
+        urls = _read_urls(cast("Mapping[object, object]", raw).items())
         if not urls:
             raise ValueError("names no shard")
         return cls(0, urls)
@@ -138,6 +139,11 @@ class ShardList:
         """What cannot be used."""
         if self.urls and 0 not in self.urls:
             yield "has no shard 0, which holds the jobs from before there were shards"
+        for number, url in self.urls.items():
+            try:
+                Config.from_url(url)
+            except ConfigError as error:
+                yield f"the URL of shard {number} {str(error).partition(': ')[2]}"
         places = [_places(url) for url in self.urls.values()]
         if len(frozenset[_Place]().union(*places)) < sum(map(len, places)):
             yield (
@@ -152,18 +158,29 @@ def _places(url: str) -> frozenset[_Place]:
     """Where a URL leads, however it is written: two URLs with a common place have the same keys."""
     try:
         config = Config.from_url(url)
-    except ConfigError:  # reported where it is used
+    except ConfigError:  # a fault of its own
         return frozenset({(url, "", 0)})
     addresses = config.sentinels or config.nodes or (config.address,)
     return frozenset((address, config.primary, config.db) for address in addresses)
 
 
-def _read_urls(raw: Mapping[object, object]) -> Iterator[tuple[int, str]]:
-    for number, url in raw.items():
+def _read_pairs(text: str) -> Iterator[tuple[str, str]]:
+    """The pairs of `0=valkey://a,1=valkey+sentinel://b,c/main`."""
+    for pair in _NEXT_PAIR.split(text.rstrip(", ")):
+        number, _, url = pair.partition("=")
+        yield number.strip(), url.strip()
+
+
+def _read_urls(pairs: Iterable[tuple[object, object]]) -> dict[int, str]:
+    urls: dict[int, str] = {}
+    for number, url in pairs:
         if not _NUMBER.fullmatch(str(number)) or int(str(number)) >= MAX_SHARDS:
             raise ValueError(
                 f"{number!r} is not the number of a shard; it must be 0-{MAX_SHARDS - 1}"
             )
         if not isinstance(url, str) or "://" not in url:
             raise ValueError(f"shard {number}: must be a URL, as valkey://host:6379/0")
-        yield int(str(number)), url
+        if int(str(number)) in urls:
+            raise ValueError(f"shard {number} is set twice")
+        urls[int(str(number))] = url
+    return dict(sorted(urls.items()))

@@ -592,7 +592,7 @@ def test_g04_a_silent_shard_is_named_and_the_others_are_shown(
             assert started.client.get("/v1/jobs/queues").json()["incomplete"] == [1]
             for path in ("/v1/overview", "/v1/stats", "/v1/failures", "/v1/search?q=echo"):
                 (named,) = started.client.get(path).json()["unavailable"]
-                assert named == {"system": "jobs", "detail": "incomplete: no answer of shard 1"}
+                assert named == {"system": "jobs", "detail": "incomplete: no answer from shard 1"}
             assert started.client.get("/v1/scale").status_code == 503
             ready = started.client.get("/readyz")
             (part,) = (each for each in ready.json()["parts"] if each["name"] == "shards")
@@ -600,9 +600,18 @@ def test_g04_a_silent_shard_is_named_and_the_others_are_shown(
             assert "no connection to shard 1;" in part["note"]
             counted = started.client.post("/v1/jobs/cancel", json={"task": "echo", "dry_run": True})
             assert counted.status_code == 503
-            assert counted.json()["detail"] == "incomplete: no answer of shard 1"
+            assert counted.json()["detail"] == "incomplete: no answer from shard 1"
             job = started.client.get(f"/v1/jobs/{next(iter(first))}")
             assert job.json()["status"] == "queued"
+            # A script would take "there is no such job" for the truth.
+            program = partial(jobwire, cwd=tmp_path, env={"JOBWIRE_URL": started.url})
+            lines = program("list", "--limit", "100")
+            assert len(lines.stdout.splitlines()) == len(first)
+            assert "incomplete: no answer from shard 1" in lines.stderr
+            lost = next(job_id for job_id in ids if shard_of(job_id))
+            sought = program("job", lost[:12])
+            assert (sought.returncode, sought.stdout) == (3, "")
+            assert "no answer from shard 1" in sought.stderr
 
 
 @clause("G-4")

@@ -6,7 +6,7 @@ Used by every command that takes an id.
 import re
 from typing import Final
 
-from jobwire.cli import sanitize
+from jobwire.cli import output, sanitize
 from jobwire.cli.exits import CliExit, Exit
 from jobwire.client import AsyncClient, JobLine, NoSuchJob
 
@@ -32,7 +32,10 @@ async def resolve(client: AsyncClient, given: str) -> str:
     if len(first) < _MIN_CHARS:
         line = f"{sanitize.line(given)!r} is too short; give at least {_MIN_CHARS} characters"
         raise CliExit(line, Exit.USAGE)
-    found, scanned = await _matching(client, first, last)
+    found, scanned, silent = await _matching(client, first, last)
+    if not found and silent:
+        line = f"no job whose id begins with {sanitize.line(given)!r}; {output.silent(silent)}"
+        raise CliExit(line, Exit.UNREACHABLE)
     if not found:
         line = (
             f"there is no such job, nor one whose id begins with {sanitize.line(given)!r} among "
@@ -46,18 +49,23 @@ async def resolve(client: AsyncClient, given: str) -> str:
     return found[0].job_id
 
 
-async def _matching(client: AsyncClient, first: str, last: str) -> tuple[list[JobLine], int]:
-    """Jobs whose id begins with `first` and ends with `last`, and how many were scanned."""
+async def _matching(
+    client: AsyncClient, first: str, last: str
+) -> tuple[list[JobLine], int, list[int]]:
+    """Jobs whose id begins with `first` and ends with `last`, how many were scanned, and the shards
+    that did not answer."""
+    silent: set[int] = set()
     found: list[JobLine] = []
     cursor: str | None = None
     scanned = 0
     for _ in range(_MAX_PAGES):
         page = await client.list(limit=_PAGE, cursor=cursor)
         scanned += page.scanned
+        silent.update(page.incomplete)
         found += [
             job for job in page.jobs if job.job_id.startswith(first) and job.job_id.endswith(last)
         ]
         cursor = page.cursor
         if cursor is None:
             break
-    return found, scanned
+    return found, scanned, sorted(silent)

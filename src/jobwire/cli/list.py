@@ -49,8 +49,10 @@ def command(status: str | None, task: str | None, limit: int, cursor: str | None
             shown = f"{style.shape} {style.word}"
             rows.append((shown, sanitize.line(line.task), sanitize.line(line.job_id), age, detail))
         _show(rows)
-    else:
+    elif not page.incomplete:
         output.info("No jobs. Try: jobwire submit chat hello --follow")
+    if page.incomplete:
+        output.info(f"incomplete: {output.silent(page.incomplete)}")
     if page.cursor:
         output.info(
             f"Scanned {page.scanned}. Next page: jobwire list --cursor {sanitize.line(page.cursor)}"

@@ -69,6 +69,11 @@ def listing(
         info(empty)
 
 
+def silent(shards: Iterable[int]) -> str:
+    """Which shards are missing in an answer."""
+    return f"no answer from shard {', '.join(map(str, shards))}"
+
+
 def new_job(job: "Job", note: str) -> None:
     """Print a created job: as JSON, or its id and a note; with `--quiet` a pipe gets the id too."""
     if has_flag("json") or (wants_json() and not has_flag("quiet")):

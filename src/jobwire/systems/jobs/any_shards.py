@@ -27,4 +27,4 @@ def check_complete(*silent: int) -> None:
 def silent_text(silent: tuple[int, ...]) -> str:
     """Which shards did not answer."""
     names = ", ".join(map(str, sorted(set(silent))))
-    return f"incomplete: no answer of shard {names}"
+    return f"incomplete: no answer from shard {names}"

@@ -188,7 +188,10 @@ async def test_d25_in_the_client_and_on_the_command_line(
     assert cli("cancel", "--task", TASK, "--yes")["changed"] == 2
     assert "--task" in cli("retry", code=2)
     assert "not both" in cli("cancel", "abc", "--task", TASK, code=2)
-    assert "--task" in cli("retry", "abc", "--code", "x", code=2)
+    assert "options that select jobs need --task" in cli("retry", "abc", "--code", "x", code=2)
+    # An empty variable in a script selects nothing, not everything.
+    empty = cli("cancel", "--task", TASK, "--since", "", "--yes", code=2)
+    assert "--since: '' is not a duration" in empty
 
 
 @clause("D-25", "J-12")

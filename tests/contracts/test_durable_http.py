@@ -169,6 +169,14 @@ async def test_d12_a_signal_by_the_client_and_on_the_command_line(
     sent = jobwire("signal", other, "approval", '{"by": "ann"}', cwd=tmp_path, env=env)
     assert json.loads(sent.stdout)["outcome"] == "recorded", listed
     assert jobwire("signal", other, "note", "hello", cwd=tmp_path, env=env).returncode == 0
+    # A signal has one value: what was meant as JSON is not sent as a text.
+    for value in ('{"by": "ann"', "[1,", '"ann'):
+        broken = jobwire("signal", other, "broken", value, cwd=tmp_path, env=env)
+        assert (broken.returncode, broken.stdout) == (2, "")
+        assert "the value is not valid JSON: " in broken.stderr
+    unnamed = jobwire("signal", other, "", "1", cwd=tmp_path, env=env)
+    assert "is an id or a name empty" in unnamed.stderr
+    assert "too short" in jobwire("signal", "", "note", cwd=tmp_path, env=env).stderr
     await lab.queue.cancel(other)
 
 

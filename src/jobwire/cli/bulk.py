@@ -46,8 +46,10 @@ def is_bulk(job_ids: tuple[str, ...], task: str | None, *others: object) -> bool
     """Whether jobs are selected by their task; CliExit where neither or both are given."""
     if task and job_ids:
         raise CliExit("give ids of jobs or --task, not both", Exit.USAGE)
-    if not task and (not job_ids or any(others)):
+    if not task and not job_ids:
         raise CliExit(_NO_TASK, Exit.USAGE)
+    if not task and any(each not in (None, False) for each in others):
+        raise CliExit("options that select jobs need --task NAME, in place of ids", Exit.USAGE)
     return bool(task)
 
 
@@ -55,7 +57,9 @@ async def change(
     call: Call, verb: str, done: str, *, since: str | None, dry_run: bool, yes: bool
 ) -> Exit:
     """Count the jobs, ask, and change them, in as many calls as it takes."""
-    since_ms = round((time.time() - seconds("--since", since)) * 1000) if since else None
+    since_ms = (
+        round((time.time() - seconds("--since", since)) * 1000) if since is not None else None
+    )
     matched = sum([answer.matched for answer in await _all(call, True, since_ms)])
     text = f"{matched} job{'' if matched == 1 else 's'}"
     if dry_run or not matched:

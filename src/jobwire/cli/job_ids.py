@@ -24,7 +24,7 @@ async def resolve(client: AsyncClient, given: str) -> str:
     if len(given) >= _WHOLE:
         return given
     first, _, last = _SHORTENED.sub("…", given, count=1).partition("…")
-    if not last:
+    if given and not last:
         try:
             return (await client.get(given)).job_id
         except NoSuchJob:

@@ -126,6 +126,8 @@ def cli_exit(error: "ClientError") -> CliExit:
             return CliExit(message, Exit.UNREACHABLE)
         case ApiError():
             hint = "" if error.code == "other_user" else _KEY_HINTS.get(error.status, "")
+            if error.code == "not_found":  # the path is made of what was given
+                hint = "; is an id or a name empty, or the program older than this command?"
             if error.code == "unauthorized":  # the gateway's own words are about headers
                 message = "the program needs an API key"
             return CliExit(f"{message} ({sanitize.line(error.code)}){hint}", Exit.REFUSED)

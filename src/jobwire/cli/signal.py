@@ -4,6 +4,7 @@ import click
 import msgspec
 
 from jobwire.cli import completion, options, output, payload, sanitize
+from jobwire.cli.exits import CliExit, Exit
 from jobwire.cli.program import with_client
 
 _OUTCOMES = {"recorded": "recorded", "same": "recorded before, with the same value"}
@@ -17,7 +18,8 @@ _OUTCOMES = {"recorded": "recorded", "same": "recorded before, with the same val
 def command(job_id: str, name: str, value: str | None) -> None:
     """Send a signal to a job that waits for it, or will.
 
-    VALUE is JSON, `@file` or `-`; any other text is sent as a string. Without it the value is null.
+    VALUE is JSON, `@file` or `-`; any other text is sent as a string, unless it begins like an
+    object, an array or a string of JSON. Without it the value is null.
 
     \b
     Examples:
@@ -27,13 +29,7 @@ def command(job_id: str, name: str, value: str | None) -> None:
     from jobwire.cli.job_ids import resolve
     from jobwire.client import AsyncClient, SignalAnswer
 
-    parsed: object = None
-    if value is not None:
-        text = payload.read(value)
-        try:
-            parsed = msgspec.json.decode(text, type=msgspec.Raw)
-        except (msgspec.DecodeError, UnicodeEncodeError):
-            parsed = text
+    parsed = None if value is None else _parsed(payload.read(value))
 
     async def send(client: AsyncClient) -> SignalAnswer:
         return await client.signal(await resolve(client, job_id), name, parsed)
@@ -41,3 +37,13 @@ def command(job_id: str, name: str, value: str | None) -> None:
     answer = with_client(send)
     line = f"{sanitize.line(answer.job_id)}  {sanitize.line(name)}: {_OUTCOMES[answer.outcome]}"
     output.result(answer, line)
+
+
+def _parsed(text: str) -> object:
+    """The value of a text. A mistake in JSON is not sent: a signal has one value, for good."""
+    try:
+        return msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        if text.lstrip().startswith(("{", "[", '"')):
+            raise CliExit(f"the value is not valid JSON: {error}", Exit.USAGE) from None
+        return text

@@ -612,13 +612,15 @@ def test_d17_a_job_that_waits_shows_for_what_and_a_signal_is_sent(
     with browser.page() as page:
         show(page, site.url, f"#/jobs/streams/{job_id}", "Waiting for signal approval")
         page.until_text(".children", "left@part")
-        # Its past: it has run, and runs no more.
+        # Its past: it has run twice, in one attempt, and runs no more.
         with plain_client(site.fleet.valkey, "hostile") as plain:
-            for kind, data in (("running", "{}"), ("suspended", wait)):
+            for kind, data in (("running", '{"attempt":1}'), ("suspended", wait)) * 2:
                 fields = ("type", kind, "ts", "1700000000000", "step", "worker", "data", data)
                 plain.call("XADD", f"job:{job_id}:events", "*", *fields)
         page.until_text("main", "suspended")
         assert "Running" not in page.text("main")
+        page.until_text(".life", "2 runs")
+        page.until_text(".attempts", "Run 2")
         fill(page, ".notice input", '{"by": "ann"}')
         click_text(page, ".notice button", "Send signal")
         with plain_client(site.fleet.valkey, "hostile") as plain:

@@ -11,7 +11,12 @@ const REPORTS = (type) =>
 export const waitText = (wait) =>
   !wait || wait.for === "sleep" ? "its time" : `${wait.for} ${wait.name}`;
 
-// {submitted, leased, report, settled, attempts: [{number, from, to, shape, code, next, steps}]}
+// What the starts of a job are called: runs, where some of them did not count as attempts (it was
+// suspended, or its worker was lost).
+const startsOf = ({ attempts }) =>
+  attempts.length > (attempts.at(-1)?.counted ?? attempts.length) ? "run" : "attempt";
+
+// {submitted, leased, report, settled, attempts: [{number, counted, from, to, shape, code, next, steps}]}
 export function lifeOf(job, events) {
   const life = {
     submitted: job.created_ts,
@@ -33,6 +38,7 @@ export function lifeOf(job, events) {
       life.settled = null; // it runs again
       open = {
         number: life.attempts.length + 1,
+        counted: event.data?.attempt,
         from: event.ts,
         to: null,
         shape: "running",
@@ -98,7 +104,7 @@ export function lifeline(job, life, { noWorker }) {
         "Started",
         at(life.leased),
         life.attempts.length > 1
-          ? `${life.attempts.length} attempts`
+          ? `${life.attempts.length} ${startsOf(life)}s`
           : shortWorker(job.worker)
             ? "1 attempt"
             : "",
@@ -146,13 +152,15 @@ export function attemptsView(job, life) {
   const x = (ts) => `${(((ts - begin) / (end - begin)) * 100).toFixed(2)}%`;
   const wide = (from, to) => `${Math.max(0.4, ((to - from) / (end - begin)) * 100).toFixed(2)}%`;
   const shown = attempts.slice(-12);
-  return html`<div class="attempts">${attempts.length > shown.length ? html`<p class="muted tiny">The last ${shown.length} of ${attempts.length} attempts</p>` : nothing}
+  const word = startsOf(life);
+  const name = word === "run" ? "Run" : "Attempt";
+  return html`<div class="attempts">${attempts.length > shown.length ? html`<p class="muted tiny">The last ${shown.length} of ${attempts.length} ${word}s</p>` : nothing}
     ${shown.map((each) => {
       const to = each.to ?? now();
       const next =
         each.next ?? (each === attempts.at(-1) && !life.settled && each.to ? now() : null);
-      return html`<div class="attempt"><b class="bold">Attempt ${each.number}</b>
-        <svg role="img" aria-label="Attempt ${each.number}: ${each.shape} after ${duration(to - each.from)}">
+      return html`<div class="attempt"><b class="bold">${name} ${each.number}</b>
+        <svg role="img" aria-label="${name} ${each.number}: ${each.shape} after ${duration(to - each.from)}">
           ${svg`<rect class=${each.shape} x=${x(each.from)} y="9" width=${wide(each.from, to)} height="10" rx="3"></rect>
           ${(each.steps ?? []).map((step) => svg`<rect class="step" x=${x(step.to - step.ms)} y="11.5" width=${wide(step.to - step.ms, step.to)} height="5"><title>${step.name}: ${duration(step.ms)}</title></rect>`)}
           ${next && each.to ? svg`<line class=${each.shape === "scheduled" ? "wait" : ""} x1=${x(each.to)} x2=${x(next)} y1="14" y2="14"></line>` : nothing}

@@ -104,7 +104,15 @@ async def test_d12_a_signal_over_http(served: ServedJobs, lab: StreamsLab, raw: 
     assert (answer.status_code, answer.json()["outcome"]) == (200, "same")
     problem(served.client.post(path, json=1), 409, "already_signaled")
     problem(served.client.post(path, content=b"{"), 422, "bad_signal")
-    problem(served.client.post(path, content=b"[" * 100 + b"]" * 100), 422, "bad_signal")
+    # Regression: the place was that in a text of our own, and the value was called the payload.
+    detail = served.client.post(path, content=b"{by").json()["detail"]
+    assert detail.startswith("the value is not JSON: "), detail
+    assert "(byte 1)" in detail
+    twice = served.client.post(path, content=b'{"by": 1, "by": 2}').json()["detail"]
+    assert twice.startswith("the value is not acceptable: "), twice
+    assert served.client.post(path, content=b'1, "more": 2').status_code == 422
+    for depth in (100, 30_000):
+        problem(served.client.post(path, content=b"[" * depth + b"]" * depth), 422, "bad_signal")
     problem(served.client.post(path, content=b'"' + b"x" * 70_000 + b'"'), 413, "too_large")
     problem(served.client.post(path.replace("approval", "a:b"), json=1), 422, "bad_signal")
     problem(served.client.post("/v1/jobs/none/signals/approval", json=1), 404, "job_not_found")

@@ -85,12 +85,16 @@ def signal_value(name: str, body: bytes) -> str:
         raise Problem(api.BAD_SIGNAL)
     try:
         text = body.decode() if body.strip() else "null"
+        value = msgspec.json.format(text, indent=-1)
         check_payload(f'{{"value":{text}}}')
-        return msgspec.json.format(text, indent=-1)
     except RefusedError as refused:
-        raise Problem(api.BAD_SIGNAL, refused.message) from None
-    except (msgspec.DecodeError, ValueError):
-        raise Problem(api.BAD_SIGNAL, "the value is not JSON") from None
+        reason = refused.message.removeprefix("payload ")
+        raise Problem(api.BAD_SIGNAL, f"the value {reason}") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Problem(api.BAD_SIGNAL, f"the value is not JSON: {error}") from None
+    except RecursionError:
+        raise Problem(api.BAD_SIGNAL, "the value is nested too deeply") from None
+    return value
 
 
 def idempotency_key(request: HttpRequest) -> str:

@@ -296,6 +296,30 @@ def test_a_fault_of_the_users_setup_is_a_usage_error(valkey: LocalValkey, shop: 
         assert light.lines[-1] == f"jobwire: {fault}"
 
 
+@clause("O-2", "D-23")
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ("on_failure='no-task'", "handler 'work': on_failure='no-task' is not a task of this App"),
+        (
+            "queue='mails', wire='bullmq', uses={'durable'}",
+            "handler 'work' uses durable, which the queue 'mails' (bullmq) does not have",
+        ),
+    ],
+)
+def test_a_handler_that_its_queue_cannot_run_is_a_usage_error(
+    valkey: LocalValkey, shop: Path, options: str, fault: str
+) -> None:
+    """Regression: it was an internal error of jobwire."""
+    (shop / "wrong.py").write_text(
+        f"from jobwire import App\napp = App('wrong')\n@app.handler('work', {options})\n"
+        "def work(ctx): pass\n"
+    )
+    with start(valkey, shop, "wrong:app") as program:
+        assert program.wait() == Exit.USAGE
+        assert program.lines[-1].startswith(f"jobwire: {fault}")
+
+
 @clause("O-2")
 def test_a_missing_server_is_waited_for_then_one_line_and_exit_3(shop: Path) -> None:
     source = (

@@ -151,20 +151,23 @@ async def serve_worker(
             if parts.describe_process is not None:
                 parts.describe_process(queues)
         maintained: Counter[str] = Counter()
-        worker = Worker(
-            app,
-            engines,
-            slots=settings.worker.slots,
-            drain_s=settings.worker.drain.total_seconds(),
-            max_block_s=settings.worker.max_block_s,
-            background=[
-                *background,
-                *(partial(_maintain, engine, maintained) for engine in engines),
-                *(work for parts in served for work in parts.background),
-            ],
-            on_ready=partial(on_ready, queues),
-            retry_start=partial(retry_start, "valkey"),
-        )
+        try:
+            worker = Worker(
+                app,
+                engines,
+                slots=settings.worker.slots,
+                drain_s=settings.worker.drain.total_seconds(),
+                max_block_s=settings.worker.max_block_s,
+                background=[
+                    *background,
+                    *(partial(_maintain, engine, maintained) for engine in engines),
+                    *(work for parts in served for work in parts.background),
+                ],
+                on_ready=partial(on_ready, queues),
+                retry_start=partial(retry_start, "valkey"),
+            )
+        except ValueError as error:  # a handler that its queue cannot run
+            raise SettingsError([str(error)]) from error
         if settings.worker.metrics_port:
             stack.enter_context(_health(worker, settings.worker, maintained))
         for number in (signal.SIGTERM, signal.SIGINT):

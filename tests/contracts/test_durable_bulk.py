@@ -186,6 +186,8 @@ async def test_d25_in_the_client_and_on_the_command_line(
     assert "add --yes" in cli("retry", *select, code=2)
     assert cli("retry", *select, "--yes") == {"changed": 2, "already": 1, "refused": 0}
     assert cli("cancel", "--task", TASK, "--yes")["changed"] == 2
+    nothing = {"changed": 0, "already": 0, "refused": 0}
+    assert cli("cancel", "--task", TASK, "--yes") == nothing
     assert "--task" in cli("retry", code=2)
     assert "not both" in cli("cancel", "abc", "--task", TASK, code=2)
     assert "options that select jobs need --task" in cli("retry", "abc", "--code", "x", code=2)

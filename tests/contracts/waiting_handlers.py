@@ -115,3 +115,18 @@ def waiting_in_def(ctx: SyncContext[Work]) -> list[Any]:
 
 app.handler("thread", retries=2, backoff=fixed(0), uses={"durable"})(waiting_in_def)
 app.handler("process", retries=2, backoff=fixed(0), process=True, uses={"durable"})(waiting_in_def)
+
+
+@app.handler("async-unanswered", retries=2, backoff=fixed(0), uses={"durable"})
+async def unanswered(ctx: Context) -> None:
+    await ctx.wait_for_signal("go", timeout_s=1)
+
+
+def unanswered_in_def(ctx: SyncContext) -> None:
+    ctx.wait_for_signal("go", timeout_s=1)
+
+
+app.handler("thread-unanswered", retries=2, backoff=fixed(0), uses={"durable"})(unanswered_in_def)
+app.handler("process-unanswered", retries=2, backoff=fixed(0), process=True, uses={"durable"})(
+    unanswered_in_def
+)

@@ -117,3 +117,23 @@ def test_d20_waits_are_over_at_once() -> None:
     assert (ran.waits, ran.calls["render"], ran.calls["one"]) == (["signal go", "children"], 2, 1)
     ran = run_sync(waiting_handlers.app, "process", {"path": "/dev/null", "signal": "go"})
     assert ran.result == ["one", "timeout", "two"]
+
+
+@clause("D-12")
+@pytest.mark.parametrize("kind", KINDS)
+def test_d12_a_signal_that_does_not_come_ends_the_job_in_one_attempt(kind: str) -> None:
+    """The end of the wait is recorded: another attempt would not wait."""
+    ran = run_sync(waiting_handlers.app, f"{kind}-unanswered", max_attempts=3)
+    assert ran.error is not None
+    assert (ran.error.code, ran.error.message) == (
+        "signal_timeout",
+        "the signal 'go' did not come in time",
+    )
+    assert ran.waits == ["signal go"]
+    assert (ran.attempts, ran.waits_s) == (1, [])
+
+
+@clause("D-20")
+def test_d20_a_crash_after_a_step_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"crash_after='three'.* only: one, two, one:2"):
+        run_sync(durable_handlers.app, "async", {"path": str(tmp_path / "x")}, crash_after="three")

@@ -62,12 +62,12 @@ async def change(
     )
     matched = sum([answer.matched for answer in await _all(call, True, since_ms)])
     text = f"{matched} job{'' if matched == 1 else 's'}"
-    if dry_run or not matched:
+    if dry_run:
         output.result({"matched": matched, "dry_run": True}, f"{text} would be {done}")
         return Exit.OK
-    if not yes:
+    if matched and not yes:
         output.confirm(f"{verb} {text}?", f"{text}, and no terminal to confirm on; add --yes")
-    answers = await _all(call, False, since_ms)
+    answers = await _all(call, False, since_ms) if matched else []
     changed, already = (
         sum(each.changed for each in answers),
         sum(each.already for each in answers),

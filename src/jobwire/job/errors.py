@@ -9,12 +9,12 @@
     ├─ Retry(after=…)          transient: retry then, or by the job's own backoff
     ├─ Fail(code, message)     permanent: settle as failed, no retry
     │  ├─ StepInterrupted(name)  raised by `ctx.step_once`: started, and nobody knows how it ended
+    │  ├─ SignalTimeout(name)  raised by `ctx.wait_for_signal`: nobody has sent it in time
     │  └─ ChildFailed(job_id, error)  raised by `ctx.gather`: a child did not end as done
     ├─ Postpone(after=…)       run it later; not an attempt
     ├─ RateLimit(seconds)      run it again when the queue may start jobs; not an attempt
     └─ WaitForChildren()       run it again when its children have ended; not an attempt
 
-    SignalTimeout(name)        raised by `ctx.wait_for_signal`: nobody has sent it in time
     JobSuspended               ends a run whose job waits; not an Exception, and not a failure
 
 Expected answers (a lost lease, a full queue) are values, not errors: `messages.py`.
@@ -135,11 +135,12 @@ class ChildFailed(Fail):
         """Its error object: `code`, `message` and others."""
 
 
-class SignalTimeout(TimeoutError):
-    """A signal did not come in time."""
+class SignalTimeout(Fail, TimeoutError):
+    """A signal did not come in time. Uncaught it ends the job as `signal_timeout`: the end of the
+    wait is recorded, and another attempt would not wait again."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"the signal {name!r} did not come in time")
+        super().__init__("signal_timeout", f"the signal {name!r} did not come in time")
         self.name = name
 
 

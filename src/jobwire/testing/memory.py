@@ -173,6 +173,9 @@ async def run(
         await running
     if engine.broken is not None:
         raise engine.broken
+    if engine.crash_after:
+        known = ", ".join(engine.recorded) or "none"
+        raise ValueError(f"crash_after={crash_after!r}: no such step was recorded, only: {known}")
     return engine.ran
 
 
@@ -268,9 +271,18 @@ class SingleJobEngine:
         (token,) = new_tokens(1)
         self._job = JobInfo(new_job_id(), self.queues[0], task, payload, 1, 0, 0, "", "")
         self._token = token
-        self._crash_after = crash_after
+        self.crash_after = crash_after
         self._record: dict[str, str] = {}
         self._progress_attempt = 1
+
+    @property
+    def recorded(self) -> list[str]:
+        """The names of the steps that have results."""
+        return [
+            each.removeprefix(RESULT_FIELD)
+            for each in self._record
+            if each.startswith(RESULT_FIELD)
+        ]
 
     def unknown_task(self, leased: LeasedJob) -> Outcome:
         return Failed(JobError("unknown_task", f"there is no task {leased.job.task!r}"))
@@ -355,10 +367,10 @@ class SingleJobEngine:
         _, ms, result = msgspec.json.decode(value, type=tuple[int, int, msgspec.Raw])
         data: Json = {"name": name, "ms": ms, "bytes": len(bytes(result))}
         self.ran.events.append(Said("step_done", data))
-        if name != self._crash_after:
+        if name != self.crash_after:
             return ReportAnswer.WRITTEN
         # The run loses its lease, and the job is delivered once more.
-        self._crash_after = ""
+        self.crash_after = ""
         (self._token,) = new_tokens(1)
         self._available.set()
         return ReportAnswer.LOST

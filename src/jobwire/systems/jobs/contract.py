@@ -457,6 +457,7 @@ class Code(StrEnum):
     STEP_INVALID = "step_invalid"
     STEP_TOO_LARGE = "step_too_large"
     SIGNAL_INVALID = "signal_invalid"
+    SIGNAL_TIMEOUT = "signal_timeout"
     CHILD_FAILED = "child_failed"
     CHILD_GONE = "child_gone"
     CHILD_LIMIT = "child_limit"

@@ -14,7 +14,18 @@ from typing import Any, cast
 import pytest
 
 from jobwire import App, Context, SignalTimeout, SyncContext
-from jobwire.job.messages import CancelRequest, Done, JobId, Released, Token
+from jobwire.job.ids import child_job_id
+from jobwire.job.messages import (
+    SUBMIT_KIND,
+    CancelRequest,
+    Done,
+    JobId,
+    Released,
+    Report,
+    ReportAnswer,
+    TaskDefinition,
+    Token,
+)
 from jobwire.settings import SettingsError, load
 from jobwire.systems.jobs.app_queues import app_queues
 from jobwire.systems.jobs.engine import StreamsEngine
@@ -312,6 +323,35 @@ async def test_d16_children_are_bounded(lab: StreamsLab, raw: Raw) -> None:
         await ctx.submit("odd", [1])
 
     assert (await run_alone(lab, invalid))["code"] == "invalid_payload"
+
+
+@clause("D-14")
+async def test_d14_a_child_that_is_refused_affects_no_other_job(lab: StreamsLab, raw: Raw) -> None:
+    """Regression: the queue of the refused child stayed selected, and the next job was lost."""
+    tasks = {"odd": QUEUE, "broken": "broken"}
+    worker = StreamsEngine(lab.connection, lab.settings, queues=[QUEUE], task_queues=tasks)
+    await worker.register([TaskDefinition(task) for task in tasks], slots=2)
+    for _ in range(2):
+        await submit(lab, "odd", {}, queue=QUEUE)
+    one, other = await worker.take(2)
+    children = [
+        (leased, child_job_id(leased.job.id, task), task)
+        for leased, task in ((one, "broken"), (other, "odd"))
+    ]
+    reports = [
+        (leased, Report(SUBMIT_KIND, json.dumps([child, task, "{}"]), f"k::1@{task}"))
+        for leased, child, task in children
+    ]
+    raw.call("SET", "jobs:stream:broken", "no stream")
+    assert await worker.report(reports) == [ReportAnswer.REFUSED, ReportAnswer.WRITTEN]
+    raw.delete("jobs:stream:broken")
+    refused = children[0][1]
+    assert not raw.exists(f"job:{refused}"), "it would never run"
+    assert await worker.report(reports) == [ReportAnswer.WRITTEN] * 2
+    assert [fields["job_id"] for _, fields in raw.entries("jobs:stream:broken")] == [refused]
+    assert raw.field(f"job:{refused}", "parent") == f"{one.job.id} :1@broken"
+    await worker.settle([(leased, Done("1")) for leased in (one, other)], 0)
+    await worker.deregister()
 
 
 @clause("D-16")

@@ -55,7 +55,12 @@ local function submit(id, entry, token, child, name, task, payload, child_queue)
   if redis.call('EXISTS', job_key(child)) == 0 then
     local here, tenant, ttl_s = queue_name, parent.tenant or '', lifetime_of(parent.ttl_s)
     select_queue(child_queue)
-    create(child, task, payload, ttl_s, '0', '', tenant, 1, 0)
+    local done, failure = pcall(create, child, task, payload, ttl_s, '0', '', tenant, 1, 0)
+    if not done then
+      -- Without an entry it would never run, and a later call would take it for submitted.
+      redis.call('DEL', job_key(child), events_key(child))
+      error(failure)
+    end
     local extras = {'parent', id .. ' ' .. name, 'depth', depth}
     if queue_suffix ~= '' then extras[5], extras[6] = 'queue', queue_name end
     for _, field in ipairs({'tenant', 'traceparent'}) do
@@ -80,7 +85,9 @@ for at = 6, #ARGV, 8 do
   if ARGV[at + 1] == '' then
     select_queue(ARGV[at])
   else
+    local here = queue_name
     answers[#answers + 1] = isolated(submit, unpack(ARGV, at, at + 7))
+    select_queue(here)
   end
 end
 write_indexes()

@@ -337,6 +337,45 @@ async def test_j12_a_full_queue_does_not_refuse_jobs_of_another(connection: Conn
 
 
 @clause("J-53", "J-41")
+@pytest.mark.parametrize("task", ["promote", "reconcile"])
+async def test_j53_a_job_of_a_refused_queue_keeps_no_other_waiting(
+    lab: StreamsLab, raw: Raw, task: str
+) -> None:
+    """Regression: one queue of another type, and no delayed or lost job was queued any more."""
+    jobs = [await lab.submit(queue=queue, delay_s=3600) for queue in ("mail", "media")]
+    raw.call("SET", MAIL, "no stream")
+    for at, job_id in enumerate(jobs):
+        if task == "promote":
+            raw.call("ZADD", "jobs:delayed", at + 1, job_id)
+        else:
+            raw.call("ZREM", "jobs:delayed", job_id)
+            raw.call("HSET", f"job:{job_id}", "updated_ts", raw.now_ms() - 10**7)
+    assert await lab.maintain(task) == 1
+    assert [entry["job_id"] for _, entry in raw.entries(MEDIA)] == jobs[1:]
+    raw.delete(MAIL)
+    raw.call("HSET", f"job:{jobs[0]}", "updated_ts", raw.now_ms() - 10**7)
+    await lab.maintain("reconcile")
+    assert [entry["job_id"] for _, entry in raw.entries(MAIL)] == jobs[:1], "once it is repaired"
+
+
+@clause("J-53", "J-41")
+async def test_j53_a_refused_queue_keeps_no_other_from_maintenance(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    raw.call("SADD", "jobs:queues", "mail", "media")
+    raw.call("SET", MAIL, "no stream")
+    foreign_job(raw, "one")
+    (_, entry), *_ = raw.entries(DEFAULT)
+    raw.add(MEDIA, entry)
+    raw.delete(DEFAULT)
+    assert await lab.maintain("index_foreign") == 1
+    raw.delete(MEDIA)
+    assert await lab.maintain("janitor") == 1
+    assert raw.call("SMEMBERS", "jobs:queues") == ["mail"]
+    raw.delete(MAIL)
+
+
+@clause("J-53", "J-41")
 async def test_j53_maintenance_reaches_more_queues_than_one_call_handles(
     lab: StreamsLab, raw: Raw
 ) -> None:

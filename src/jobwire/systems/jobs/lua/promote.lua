@@ -19,15 +19,19 @@
 local scan_limit = tonumber(ARGV[3])
 local moved = 0
 
+local function promote(id)
+  local job = try_read_job(id, 'task', 'payload', 'queue')
+  if job.status ~= 'queued' then return end
+  select_queue(job.queue)
+  enqueue(id, job.task, job.payload)
+  extend_ttl(id, expiry_of(job.ttl_s), job.idempotency_key)
+  moved = moved + 1
+end
+
+-- A job that the server refuses to queue does not keep the others: reconcile tries again.
 local due = redis.call('ZRANGEBYSCORE', delayed_key, '-inf', now_ms, 'LIMIT', 0, scan_limit)
 for _, id in ipairs(due) do
-  local job = try_read_job(id, 'task', 'payload', 'queue')
-  if job.status == 'queued' then
-    select_queue(job.queue)
-    enqueue(id, job.task, job.payload)
-    extend_ttl(id, expiry_of(job.ttl_s), job.idempotency_key)
-    moved = moved + 1
-  end
+  isolated(promote, id)
   redis.call('ZREM', delayed_key, id)
 end
 

@@ -108,7 +108,8 @@ local function reconcile_page(rows)
   local due = #ids > 0 and redis.pcall('ZMSCORE', suspended_key, unpack(ids)) or {}
   for at, id in ipairs(ids) do
     local due_ms = not due.err and due[at] and tonumber(due[at])
-    if not due_ms or due_ms < now_ms - lease_ms then reconcile(id) end
+    -- A job that the server refuses to queue does not keep the others.
+    if not due_ms or due_ms < now_ms - lease_ms then isolated(reconcile, id) end
   end
 end
 

@@ -28,7 +28,10 @@ local function each_queue(first, scope, scan_limit, act)
     if not seen[name] then
       seen[name] = true
       select_queue(name)
-      local cursor = act(cursors[name] or '-', limit)
+      local done, cursor = pcall(act, cursors[name] or '-', limit)
+      -- A named queue that the server refuses (of another type, not permitted) does not keep the others.
+      if not done and name == 'default' then error(cursor) end
+      if not done then cursor = '-' end
       answer[#answer + 1], answer[#answer + 2] = name, cursor
       if cursor ~= '-' then unfinished = unfinished + 1 end
     end

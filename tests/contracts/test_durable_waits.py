@@ -427,6 +427,30 @@ async def test_d16_a_repeated_cancel_reaches_the_children_that_the_first_did_not
     assert raw.field(f"job:{second}", "status") == "canceled"
 
 
+@clause("D-16")
+async def test_d16_the_cancel_of_children_reads_no_results(lab: StreamsLab, raw: Raw) -> None:
+    """Regression: the records of a thousand children are up to four gigabytes."""
+
+    def sent_bytes() -> int:
+        return cast(int, raw.plain.info("stats")["total_net_output_bytes"])
+
+    parent, *children = [await lab.submit() for _ in range(5)]
+    for at, child in enumerate(children):
+        raw.call("HSET", f"job:{parent}", "children", len(children))
+        raw.call("HSET", f"job:{parent}:steps", f"k::{at}@x", json.dumps([child, "x"]))
+    below = await lab.submit()
+    raw.call("HSET", f"job:{children[0]}", "children", 1)
+    raw.call("HSET", f"job:{children[0]}:steps", "k:a@x", json.dumps([below, "x"]))
+    for job_id in (parent, *children):
+        raw.call("HSET", f"job:{job_id}:steps", "s:large", json.dumps([1, 1, "x" * 250_000]))
+        raw.call("EXPIRE", f"job:{job_id}:steps", 600)
+    before = sent_bytes()
+    await lab.queue.cancel_children(parent)
+    assert sent_bytes() - before < 100_000
+    for job_id in (*children, below):
+        assert raw.field(f"job:{job_id}", "status") == "canceled"
+
+
 @clause("D-14")
 @pytest.mark.parametrize("kind", ["async", "thread"])
 async def test_d14_two_branches_that_submit_the_same_child_both_get_it(

@@ -4,7 +4,7 @@ The queue and the engine call it. Reading is tolerant: a hash of a foreign progr
 extras, an entry's payload may be anything. Writing is strict.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Final, NamedTuple, cast
 
 import msgspec
@@ -219,14 +219,14 @@ def read_submitted(text: str) -> tuple[str, str]:
         return "", ""
 
 
-def open_children(fields: Mapping[str, str]) -> list[str]:
-    """The names of children without an end in the record of their parent."""
-    names = [
-        name.removeprefix(RecordField.CHILD)
-        for name in fields
-        if name.startswith(RecordField.CHILD)
+def open_children(fields: Set[str]) -> list[str]:
+    """Of the fields of a record, those of children without an end."""
+    return [
+        field
+        for field in fields
+        if field.startswith(RecordField.CHILD)
+        and RecordField.ENDED_CHILD + field.removeprefix(RecordField.CHILD) not in fields
     ]
-    return [name for name in names if RecordField.ENDED_CHILD + name not in fields]
 
 
 def read_waits_for(text: str) -> "WaitData | None":

@@ -27,7 +27,6 @@ from jobwire.systems.jobs.codec import (
     Record,
     number,
     open_children,
-    read_child,
     read_record,
     read_status,
     read_submitted,
@@ -277,18 +276,29 @@ class StreamsQueue:
         here is canceled when it is taken or renewed."""
         waiting = [job_id]
         for _ in range(contract.MAX_CHILD_DEPTH):
-            names = [self._sent().call("HGETALL", self.keys.steps(each)) for each in waiting]
-            records = await collect(names, none_if_refused=True)
-            waiting = [
-                JobId(read_child(fields, name))
-                for record in records
-                for fields in [cast("dict[str, str]", record or {})]
-                for name in open_children(fields)
-            ][: contract.MAX_CHILDREN]
+            waiting = await self._open_children(waiting)
             if not waiting:
                 return
             for answer in [self.cancel(each) for each in waiting]:
                 await answer
+
+    async def _open_children(self, job_ids: Sequence[JobId]) -> list[JobId]:
+        """The unfinished children of these jobs, as many as one job may have. Results, which may be
+        megabytes a job, are not read."""
+        call, field = self._sent().call, Extra.CHILDREN
+        counts = await collect(
+            [call("HGET", self.keys.job(each), field) for each in job_ids], none_if_refused=True
+        )
+        found: list[JobId] = []
+        for job_id, count in zip(job_ids, counts, strict=True):
+            if not count or len(found) >= contract.MAX_CHILDREN:
+                continue
+            key = self.keys.steps(job_id)
+            (names,) = await collect([call("HKEYS", key)], none_if_refused=True)
+            if names and (fields := open_children({*cast("list[str]", names)})):
+                (texts,) = await collect([call("HMGET", key, *fields)])
+                found += [JobId(read_submitted(text or "")[0]) for text in cast("list[str]", texts)]
+        return found[: contract.MAX_CHILDREN]
 
     def step(self, job_id: JobId, name: str) -> Awaitable[StepResult | None]:
         """The result of one step; None if there is none."""

@@ -180,6 +180,10 @@ def _next(raw: Raw, job_id: str) -> str | None:
         *(("boom {", ("", "boom {")), ("x" + "é" * 3000, ("", "x" + "é" * 2047))),
         (b"caf\xe9 \xc3\xa9", ("", "caf? ??")),
         ('{"code":"e","message":"m","n":NaN}', ("", '{"code":"e","message":"m","n":NaN}')),
+        ('{"code":"e","message":"a\nb"}', ("", '{"code":"e","message":"a\nb"}')),
+        ('{"code":"e","message":"m","n":1e400}', ("", '{"code":"e","message":"m","n":1e400}')),
+        ('{"code":"e","message":"m","attempt":"2"}', ("e", "m")),
+        (json.dumps({"code": "e", "message": "m" * 300_000}), ("e", "m" * 4096)),
     ],
 )
 async def test_d23_a_job_that_a_foreign_worker_failed_is_followed_once(
@@ -196,8 +200,8 @@ async def test_d23_a_job_that_a_foreign_worker_failed_is_followed_once(
         raw.call("ZADD", "jobs:open", 1, job_id)
         await lab.maintain(seen_by)
     (found,) = following(raw, job_id)
-    written = msgspec.json.decode(found["payload"])["error"]
-    assert (written["code"], written["message"]) == got
+    written = msgspec.json.decode(found["payload"], type=FailedJob).error
+    assert (written.code, written.message) == got
     (leased,) = await worker.take(1)
     await worker.settle([(leased, Done("1"))], 0)
 
@@ -205,8 +209,11 @@ async def test_d23_a_job_that_a_foreign_worker_failed_is_followed_once(
 @clause("D-23", "J-38")
 @pytest.mark.parametrize(
     "payload",
-    ["{broken", '{"a": NaN}', '{"a": 0x10}', json.dumps({"x": "y" * 204_700})],
-    ids=["invalid", "nan", "hex", "large"],
+    [
+        *("{broken", '{"a": NaN}', '{"a": 0x10}', json.dumps({"x": "y" * 204_700})),
+        *('{"a": "x\ty"}', '{"a": -1e400}', '{"a": [1.]}', '{"a": 1.e2}', f'{{"a": {"9" * 5000}}}'),
+    ],
+    ids=["invalid", "nan", "hex", "large", "control", "infinite", "point", "exponent", "digits"],
 )
 async def test_d23_a_payload_that_does_not_fit_is_left_out(
     lab: StreamsLab, raw: Raw, payload: str
@@ -218,6 +225,20 @@ async def test_d23_a_payload_that_does_not_fit_is_left_out(
     (found,) = following(raw, "theirs")
     assert sorted(json.loads(found["payload"])) == ["error", "job_id", "task"]
     (leased,) = await worker.take(1)
+    await worker.settle([(leased, Done("1"))], 0)
+
+
+@clause("D-23", "J-38")
+async def test_d23_any_json_of_a_payload_is_passed_on(lab: StreamsLab, raw: Raw) -> None:
+    payload = r'{"a":"\\\"","b":"{1.}\u0000 é 1e999","c":[-0.5e-3,1E5,-0,' + "1" * 400 + "]}"
+    worker = await holder(lab)
+    submit_foreign(raw, "theirs", payload)
+    (leased,) = await worker.take(1)
+    await worker.settle([(leased, FAILED)], 0)
+    (found,) = following(raw, "theirs")
+    assert f'"payload":{payload}' in found["payload"]
+    (leased,) = await worker.take(1)
+    assert leased.job.payload == msgspec.json.decode(found["payload"])
     await worker.settle([(leased, Done("1"))], 0)
 
 

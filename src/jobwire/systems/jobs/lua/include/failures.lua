@@ -51,23 +51,51 @@ function on_error(id, err)
       and not string.find(text, '\240[\128-\143]') and not string.find(text, '\244[\144-\191]')
   end
 
+  -- Whether a text that the library has read is JSON: it also takes control characters in strings, and
+  -- numbers that end with a point, are infinite, or have more digits than readers convert.
+  local function is_json(text)
+    local bare = string.gsub(text, '\\.', '')
+    for quoted in string.gmatch(bare, '"([^"]*)"') do
+      if string.find(quoted, '[\1-\31]') then return false end
+    end
+    for number in string.gmatch(string.gsub(bare, '"[^"]*"', '""'), '%d[%d.eE+-]*') do
+      if string.find(number .. ' ', '%.%D') then return false end
+      if string.find(number, '[.eE]') and tonumber(number) == math.huge or #number > 4300 then return false end
+    end
+    return true
+  end
+
   -- The object of a JSON text; nil for anything else. A foreign program may have written any text, and the
   -- library reads more than JSON: NaN and hexadecimal numbers, and bytes that are no characters.
   local function decoded(text)
     cjson.decode_invalid_numbers(false)
     local done, object = pcall(cjson.decode, text)
     cjson.decode_invalid_numbers(true)
-    return done and type(object) == 'table' and is_utf8(text) and object or nil
+    return done and type(object) == 'table' and is_utf8(text) and is_json(text) and object or nil
   end
 
-  -- The error object of a job as it is, or made of what a foreign worker wrote.
-  local function error_object(text)
-    local object = decoded(text)
-    if object and type(object.code) == 'string' and type(object.message) == 'string' then return text end
-    text = string.sub(text, 1, 4096)
-    while #text > 4092 and not is_utf8(text) do text = string.sub(text, 1, -2) end
+  -- The beginning of a text, as a JSON string.
+  local function clipped(text, length)
+    text = string.sub(text, 1, length)
+    while #text > length - 4 and not is_utf8(text) do text = string.sub(text, 1, -2) end
     if not is_utf8(text) then text = string.gsub(text, '[\128-\255]', '?') end
-    return '{"code":"","message":' .. cjson.encode(text) .. '}'
+    return cjson.encode(text)
+  end
+
+  local function is_absent_or_like(example, value) return value == nil or type(value) == type(example) end
+
+  -- The error object of a job as it is, or made of what a foreign worker wrote. Ours have at most as many
+  -- bytes as an event.
+  local function error_object(text)
+    local object, code, message = decoded(text), '', text
+    if object and type(object.code) == 'string' and type(object.message) == 'string' then
+      if #text <= 65536 and is_absent_or_like(1, object.attempt)
+        and is_absent_or_like(true, object.retryable) then
+        return text
+      end
+      code, message = object.code, object.message
+    end
+    return '{"code":' .. clipped(code, 200) .. ',"message":' .. clipped(message, 4096) .. '}'
   end
 
   -- The id of the job that follows a failed one. It cannot be guessed, since the owner token is random. The

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import cast
 
 import pytest
 
-from jobwire.job.messages import Full, JobRequest, Submitted
+from jobwire.job.ids import child_job_id
+from jobwire.job.messages import (
+    SUBMIT_KIND,
+    Full,
+    JobRequest,
+    Report,
+    ReportAnswer,
+    Submitted,
+    Suspended,
+)
 from jobwire.systems.jobs.queue import Selection
 from jobwire.systems.jobs.queue_admin import JobQueueAdmin
 from jobwire.valkey import Connection
@@ -106,6 +116,29 @@ async def test_d10_a_purge_leaves_suspended_jobs_unless_asked(lab: StreamsLab, r
     assert raw.field(f"job:{suspended}", "status") == "canceled"
     assert raw.members(SUSPENDED) == [other], "that of another queue stays"
     raw.delete(SUSPENDED)
+
+
+@clause("D-10", "D-15")
+@pytest.mark.parametrize("suspended", [False, True])
+async def test_d10_a_purge_leaves_a_job_that_it_has_woken(
+    lab: StreamsLab, raw: Raw, suspended: bool
+) -> None:
+    """Regression: the end of its child put it at the end of the queue, where the purge found it."""
+    worker = await lab.worker(queues=["media"])
+    parent = await lab.submit(queue="media")
+    (leased,) = await worker.take(1)
+    child = child_job_id(parent, "a")
+    made = Report(SUBMIT_KIND, json.dumps([child, TASK, "{}"]), "k:a")
+    assert await worker.report([(leased, made)]) == [ReportAnswer.WRITTEN]
+    await worker.settle([(leased, Suspended("children", "a", 3600.0, "", ("c:a",)))], 0)
+    waiting = [await lab.submit(queue="media") for _ in range(250)]  # more than one call handles
+    admin = JobQueueAdmin(lab.connection, lab.settings)
+    canceled = await admin.purge("media", suspended=suspended)
+    assert canceled == len([child, *waiting]) + suspended
+    assert raw.members("jobs:suspended") == []
+    assert raw.field(f"job:{parent}", "status") == ("canceled" if suspended else "queued")
+    assert len(raw.entries("jobs:stream:media")) == (not suspended)
+    await lab.queue.cancel(parent)
 
 
 @clause("D-19", "J-16")

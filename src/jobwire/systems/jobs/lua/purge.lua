@@ -5,6 +5,8 @@
 -- read go on, and so do jobs that were created after the purge began. A bounded piece per call:
 -- first, if asked, the suspended jobs of all queues, then the delayed ones, of which those of this queue
 -- are canceled, then the queue: a job that becomes due meanwhile moves from the first two to the last.
+-- Unless suspended jobs are asked for, one that is woken meanwhile goes on: most often by the purge itself,
+-- which ends its children.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, idempotency:<name>,
 -- jobs:delayed, jobs:suspended, jobs:open, jobs:queues, jobs:stats:<minute>, jobs:bytes:<tenant>
@@ -15,7 +17,8 @@
 --   default_ttl_s, max_events, name, owner, canceled_ttl_s, began_ms, place, cursor, scan_limit
 -- RETURNS
 --   began_ms   when the purge began; empty if there is no such queue
---   place      where the next call begins: `suspended`, `delayed`, `queue`, or `end` after the last job
+--   place      where the next call begins: `suspended`, `delayed`, `queue`, or `end` after the last job;
+--              with ` all` behind it if suspended jobs were asked for
 --   cursor     and its position there
 --   canceled   how many jobs were canceled
 -- CLAUSES J-9 J-53 J-57 D-10
@@ -23,6 +26,8 @@
 local name, owner, canceled_ttl_s = ARGV[3], ARGV[4], ARGV[5]
 local began_ms, place, cursor, scan_limit = ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9])
 local canceled = 0
+local is_all = place == 'suspended' or string.sub(place, -4) == ' all'
+place = string.gsub(place, ' all$', '')
 
 if name ~= 'default' and redis.call('SISMEMBER', queues_key, name) == 0 then
   return {'', 'end', '', 0}
@@ -36,9 +41,12 @@ local function is_foreign(job)
 end
 
 local function purge(id, entry)
-  local job = id and try_read_job(id, 'entry_id', 'attempt', 'tenant', 'queue', 'created_ts', 'children')
+  local job = id and try_read_job(id, 'entry_id', 'attempt', 'tenant', 'queue', 'created_ts', 'children',
+    'updated_ts')
   if not job or job.err or job.status ~= 'queued' or is_foreign(job) then return end
-  if (tonumber(job.created_ts) or 0) > tonumber(began_ms) then return end
+  local created_ms, updated_ms = tonumber(job.created_ts) or 0, tonumber(job.updated_ts) or 0
+  if created_ms > tonumber(began_ms) then return end
+  if not is_all and updated_ms >= tonumber(began_ms) and updated_ms > created_ms then return end
   if entry then
     if job.entry_id and job.entry_id ~= '' and job.entry_id ~= entry then return end
   elseif (job.queue or 'default') ~= name then
@@ -74,4 +82,5 @@ else
   if #rows < scan_limit then place = 'end' end
 end
 flush()
+if is_all and place ~= 'end' and place ~= 'suspended' then place = place .. ' all' end
 return {began_ms, place, cursor, canceled}

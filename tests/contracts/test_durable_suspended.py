@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
+import pytest_asyncio
 
 from jobwire.job.ids import child_job_id
 from jobwire.job.messages import (
     SUBMIT_KIND,
     Full,
+    JobId,
     JobRequest,
     Report,
     ReportAnswer,
@@ -183,3 +186,80 @@ def test_d10_suspended_jobs_are_counted_apart(served: ServedJobs, raw: Raw) -> N
     assert 'jobwire_jobs{queue="",state="suspended"} 1.0' in served.client.get("/metrics").text
     path = "/v1/jobs/queues/default/purge?suspended=true"
     assert served.client.post(path).json()["canceled"] == 1
+
+
+# ── J-57: the bytes of a tenant's jobs ───────────────────────────────────────────────────────────
+
+LARGE = json.dumps({"text": "x" * 100_000})
+SIZE = 2 * len(LARGE) + 1024
+DAY_S = 86_400
+
+
+@pytest_asyncio.fixture
+async def counting(connection: Connection) -> AsyncIterator[StreamsLab]:
+    """A lab that counts the bytes of tenants."""
+    async with StreamsLab(connection, tenant_max_bytes=10**9) as opened:
+        yield opened
+
+
+def bytes_after(raw: Raw, *seconds: int) -> list[float]:
+    """What is counted when this time is over, in jobs of the size of `LARGE`."""
+    spans = raw.fields("jobs:bytes:acme")
+    del spans["total"]
+    now_s = raw.now_ms() // 1000
+    sums = [
+        sum(int(size) for end, size in spans.items() if int(end) > now_s + after_s)
+        for after_s in seconds
+    ]
+    return [round(size / SIZE, 1) for size in sums]
+
+
+async def suspended_large(lab: StreamsLab, what: Suspended) -> JobId:
+    worker = await lab.worker(queues=["media"])
+    job_id = await lab.submit(LARGE, queue="media", tenant="acme", ttl_s=DAY_S)
+    (leased,) = await worker.take(1)
+    await worker.settle([(leased, what)], 0)
+    return job_id
+
+
+@clause("J-57", "D-13")
+@pytest.mark.parametrize("end", ["cancel", "signal", "promote", "reconcile"])
+async def test_j57_a_suspended_job_is_counted_as_long_as_it_is_kept(
+    counting: StreamsLab, raw: Raw, end: str
+) -> None:
+    """Regression: it was not counted any more after its first lifetime, and a canceled one was
+    subtracted for all the time that it would have been kept."""
+    lab, after = counting, (0, 2 * DAY_S, 36 * DAY_S, 40 * DAY_S)
+    wait = Suspended("signal", "a", 30.0 * DAY_S, "t:signal:a", ("g:a",))
+    job_id = await suspended_large(lab, wait)
+    assert bytes_after(raw, *after) == [1, 1, 1, 0]
+    raw.call("ZADD", "jobs:open", 1, job_id)
+    await lab.maintain("extend_ttl")
+    assert bytes_after(raw, *after) == [1, 1, 1, 0]
+    match end:
+        case "signal":
+            await lab.queue.signal(job_id, "a", "1")
+        case "promote":
+            raw.call("ZADD", SUSPENDED, 1, job_id)
+            await lab.maintain("promote")
+        case "reconcile":
+            raw.call("ZADD", SUSPENDED, 1, job_id)
+            grow_old(raw, job_id)
+            assert await lab.maintain("reconcile") == 1
+        case _:
+            pass
+    if end != "cancel":
+        assert bytes_after(raw, *after) == [1, 0, 0, 0], "its own lifetime again"
+    await lab.queue.cancel(job_id)
+    assert bytes_after(raw, 0, 400, DAY_S // 2, *after[1:]) == [1, 0, 0, 0, 0, 0]
+
+
+@clause("J-57")
+async def test_j57_a_job_is_subtracted_where_it_was_counted(counting: StreamsLab, raw: Raw) -> None:
+    """Regression: a job that had waited was subtracted for longer than it had been counted."""
+    lab = counting
+    job_id = await lab.submit(LARGE, tenant="acme", ttl_s=DAY_S)
+    # As an event in the middle of its lifetime, before it is renewed.
+    raw.call("PEXPIRE", f"job:{job_id}", DAY_S * 1400)
+    await lab.queue.cancel(job_id)
+    assert bytes_after(raw, 0, 400, DAY_S // 2, DAY_S * 5 // 4) == [1, 0, 0, 0]

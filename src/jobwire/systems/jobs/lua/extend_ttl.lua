@@ -17,7 +17,7 @@
 --   extended   how many jobs were extended
 --   more       1 if there may be others that are due
 -- CLAUSES J-7 J-9 J-11 J-41 J-57 D-13 D-15 D-23
--- INCLUDE keys job state failures bytes awaits guard
+-- INCLUDE keys job state bytes failures awaits guard
 local consumer, ahead_ms = ARGV[3], tonumber(ARGV[4])
 local scan_limit, period_ms = tonumber(ARGV[5]), ARGV[6]
 local extended = 0

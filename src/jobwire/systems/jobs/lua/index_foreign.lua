@@ -17,7 +17,7 @@
 --   found    how many jobs were indexed
 --   more     1 if there may be more of them
 -- CLAUSES J-9 J-39 J-41
--- INCLUDE keys queues job state fence entry awaits start guard
+-- INCLUDE keys queues job state bytes fence entry awaits start guard
 local consumer, scan_limit, period_ms = ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local found, more = 0, 0
 

@@ -5,7 +5,7 @@
 -- process does this, so a call moves a bounded number.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps,
--- job:<id>:awaits, idempotency:<name>, jobs:delayed, jobs:suspended, jobs:open
+-- job:<id>:awaits, idempotency:<name>, jobs:delayed, jobs:suspended, jobs:open, jobs:bytes:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -15,7 +15,7 @@
 --   moved   how many were queued
 --   more    1 if there may be more of them
 -- CLAUSES J-9 J-35 D-8
--- INCLUDE keys job state awaits
+-- INCLUDE keys job state bytes awaits
 local scan_limit = tonumber(ARGV[3])
 local moved = 0
 

@@ -10,7 +10,7 @@
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps,
 -- idempotency:<name>, jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:tasks, jobs:queues,
 -- jobs:guard:reclaim, jobs:guard:outage, jobs:stats:<minute>,
--- jobs:failures:<hour>[:<tenant>]
+-- jobs:failures:<hour>[:<tenant>], jobs:bytes:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -24,7 +24,7 @@
 --   dropped   as take answers it
 --   moved     how many jobs were requeued or ended
 -- CLAUSES J-5 J-9 J-34 J-41 D-23
--- INCLUDE keys queues job state failures fence entry awaits start requeue guard outage
+-- INCLUDE keys queues job state bytes failures fence entry awaits start requeue guard outage
 local consumer, limit, token, ours = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local lease_ms, foreign_ms, late_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local max_deliveries, scan_limit = tonumber(ARGV[10]), tonumber(ARGV[11])

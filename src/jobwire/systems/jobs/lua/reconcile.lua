@@ -6,7 +6,8 @@
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, job:<id>:awaits,
 -- idempotency:<name>, jobs:open, jobs:delayed, jobs:suspended, jobs:guard:reconcile, jobs:stats:<minute>,
--- jobs:failures:<hour>[:<tenant>], jobs:index[:<tenant>], jobs:tenants, jobs:tasks, jobs:queues
+-- jobs:failures:<hour>[:<tenant>], jobs:index[:<tenant>], jobs:tenants, jobs:tasks, jobs:queues,
+-- jobs:bytes:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -17,7 +18,7 @@
 --   cursor   where the next call begins; `0` after the last job
 --   moved    how many jobs were requeued or ended
 -- CLAUSES J-9 J-41 J-42 D-10 D-15 D-23
--- INCLUDE keys job state failures fence entry awaits requeue guard
+-- INCLUDE keys job state bytes failures fence entry awaits requeue guard
 local consumer, lease_ms, foreign_ms = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local max_deliveries, cursor, scan_limit = tonumber(ARGV[6]), ARGV[7], ARGV[8]
 local period_ms = ARGV[9]
@@ -78,6 +79,7 @@ local function reconcile(id)
   end
   if idle_ms <= idle_limit_ms or has_place(id, entry) then return end
   local expiry = expiry_of(job.ttl_s)
+  if redis.call('ZSCORE', suspended_key, id) then move_bytes(id, expiry) end
   if job.cancel_ts then
     finish_canceled(id, expiry, job.attempt, 'duty.sweep')
     clear_owner(id)

@@ -23,7 +23,7 @@
 --   started   as in take
 --   dropped   as in take
 -- CLAUSES G-26 J-9 J-30
--- INCLUDE keys job state fence entry awaits start
+-- INCLUDE keys job state bytes fence entry awaits start
 local consumer, limit, token, idle_ms = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local leaving, queues = ARGV[7] == '1', tonumber(ARGV[8])
 local known = {}

@@ -20,7 +20,7 @@
 --   gone      the hash expired or is none; the entry was acknowledged
 --   refused   the server refuses to write it; call again
 -- CLAUSES J-5 J-9 J-33 J-40
--- INCLUDE keys job state fence entry outcome awaits
+-- INCLUDE keys job state bytes fence entry outcome awaits
 local function release(id, entry, token)
   local job, refusal = read_fenced(consumer, id, entry, token, 'attempt', 'cancel_ts', 'deliveries')
   local is_unstarted = token == ''

@@ -21,7 +21,7 @@
 --   gone      the hash expired or is none; the entry was acknowledged
 --   refused   the server refuses to write it; call again
 -- CLAUSES J-3 J-5 J-9 J-33 J-35 J-55
--- INCLUDE keys job state fence entry outcome awaits
+-- INCLUDE keys job state bytes fence entry outcome awaits
 local function retry(id, entry, token, delay_ms, data, exception)
   local job, refusal = read_fenced(consumer, id, entry, token, 'attempt', 'cancel_ts')
   if refusal then return refusal_answer(refusal, entry, job.owner == settled(token)) end

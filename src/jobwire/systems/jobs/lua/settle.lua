@@ -25,7 +25,7 @@
 --   gone      the hash expired or is none; the entry was acknowledged
 --   refused   the server refuses to write it; call again
 -- CLAUSES J-3 J-4 J-5 J-9 J-31 J-33 J-55 L-8 D-15 D-23
--- INCLUDE keys job state failures fence outcome bytes awaits
+-- INCLUDE keys job state bytes failures fence outcome awaits
 
 -- L-8: when an ended job expires that is kept for less than its ttl_s. A stub stays with its idempotency
 -- key, so that a repeated submission gets this job's id.

@@ -5,7 +5,8 @@
 -- server refuses it.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, job:<id>:awaits,
--- idempotency:<name>, jobs:suspended, jobs:open, jobs:queues, the queue of the job
+-- idempotency:<name>, jobs:suspended, jobs:open, jobs:queues, jobs:bytes:<tenant>, the queue of the
+-- job
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -20,7 +21,7 @@
 --   finished   the job has ended
 --   gone       there is no such job
 -- CLAUSES J-9 D-6 D-12
--- INCLUDE keys job state awaits
+-- INCLUDE keys job state bytes awaits
 local id, field, value = ARGV[3], 'g:' .. ARGV[4], ARGV[5]
 local max_signals, max_bytes = tonumber(ARGV[6]), tonumber(ARGV[7])
 

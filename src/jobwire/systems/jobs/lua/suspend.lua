@@ -6,7 +6,8 @@
 -- forgotten. Neither the attempt nor the delivery is counted. A job whose cancellation was requested ends.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, job:<id>:awaits,
--- idempotency:<name>, jobs:suspended, jobs:delayed, jobs:open, jobs:queues, jobs:stats:<minute>
+-- idempotency:<name>, jobs:suspended, jobs:delayed, jobs:open, jobs:queues, jobs:stats:<minute>,
+-- jobs:bytes:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -24,7 +25,7 @@
 --   gone      the hash expired or is none; the entry was acknowledged
 --   refused   the server refuses to write it; call again
 -- CLAUSES J-5 J-9 J-33 D-8 D-11 D-12 D-13 D-15
--- INCLUDE keys job state fence entry outcome awaits
+-- INCLUDE keys job state bytes fence entry outcome awaits
 local function without_delivery(job, token)
   local attempt, deliveries = tonumber(job.attempt) or 1, math.max(0, (tonumber(job.deliveries) or 1) - 1)
   update(job.id, nil, 'status', 'queued', 'owner', settled(token), 'deliveries', deliveries,
@@ -103,6 +104,7 @@ local function suspend(id, entry, token, after_ms, field, kind, name, names, max
     extend_ttl(id, expiry, job.idempotency_key)
   else
     expiry = awaits().suspended_expiry(job.ttl_s, due_ms)
+    move_bytes(id, expiry)
     local data = '{"for":"' .. kind .. '","name":' .. cjson.encode(name)
       .. string.format(',"until":%.0f}', due_ms)
     for at = 1, #missing, 1000 do

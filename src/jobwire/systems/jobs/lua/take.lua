@@ -11,7 +11,8 @@
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, idempotency:<name>,
 -- jobs:delayed, jobs:open, jobs:index[:<tenant>], jobs:tenants, jobs:worker:<consumer>,
--- jobs:queues, jobs:paused, jobs:tasks, jobs:stats:<minute>, jobs:failures:<hour>[:<tenant>]
+-- jobs:queues, jobs:paused, jobs:tasks, jobs:stats:<minute>, jobs:failures:<hour>[:<tenant>],
+-- jobs:bytes:<tenant>
 --
 -- KEYS
 --   queue    stream  jobs:stream
@@ -25,7 +26,7 @@
 --   dropped   a flat list: reason, entry, id
 --   paused    where some of the queues are paused: a list of those
 -- CLAUSES J-5 J-9 J-30 J-31 J-37 J-38 J-53
--- INCLUDE keys job state failures fence entry awaits start
+-- INCLUDE keys job state bytes failures fence entry awaits start
 local consumer, limit, token, ours = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local grace_ms, foreign_ms = tonumber(ARGV[7]), tonumber(ARGV[8])
 local tasks, queues = tonumber(ARGV[9]), tonumber(ARGV[10])

@@ -43,11 +43,14 @@ local function awaits()
   -- Put a suspended job back into its queue; false if it is not suspended (any more), so that a repeated
   -- call adds no second entry. Its lifetime is its own again, and is extended at half of it.
   local function wake(id, step)
-    if redis.call('ZREM', suspended_key, id) == 0 then return false end
-    redis.call('DEL', awaits_key(id))
-    local job, here = read_job(id, 'task', 'payload', 'queue'), queue_name
-    if job.status ~= 'queued' then return false end
+    if not redis.call('ZSCORE', suspended_key, id) then return false end
+    local job, here = try_read_job(id, 'task', 'payload', 'queue'), queue_name
     local expiry = expiry_of(job.ttl_s)
+    if job.status == 'queued' then move_bytes(id, expiry) end
+    redis.call('ZREM', suspended_key, id)
+    redis.call('DEL', awaits_key(id))
+    if refused(job) then error(job.err) end
+    if job.status ~= 'queued' then return false end
     select_queue(job.queue)
     enqueue(id, job.task, job.payload)
     select_queue(here)

@@ -38,18 +38,34 @@ local function live_bytes(tenant)
   return total
 end
 
--- The keys of a job are about to expire at another time. Where bytes are not counted, nothing is read
--- but the tenant. The span that is reduced may be shorter than the one that was increased: the sum is
--- too high then for a thirty-second of the lifetime.
+-- Where bytes are not counted, nothing is read but the tenant.
 local counted_tenants = {}
-local function move_bytes(id, expiry)
-  local tenant = redis.call('HGET', job_key(id), 'tenant') or ''
+local function is_counted(tenant)
   if counted_tenants[tenant] == nil then
     counted_tenants[tenant] = redis.call('EXISTS', bytes_key(tenant)) == 1
   end
-  if not counted_tenants[tenant] then return end
-  local size = bytes_of(redis.call('HSTRLEN', job_key(id), 'payload'))
-  local left_ms = redis.call('PTTL', job_key(id))
-  if left_ms > 0 then add_bytes(tenant, span_of(now_ms + left_ms), -size) end
+  return counted_tenants[tenant]
+end
+
+-- When the bytes of a job leave the sum, in ms. A start or an event gives its keys another expiry and does
+-- not count: the time of the next renewal, at half of the lifetime, tells when they were counted. Those of
+-- a suspended job expire as counted.
+local function counted_until(id)
+  local due_ms = redis.pcall('ZSCORE', suspended_key, id)
+  local renewal_ms = type(due_ms) ~= 'string' and redis.pcall('ZSCORE', open_key, id)
+  if type(renewal_ms) == 'string' then
+    local lifetime_ms = expiry_of(redis.call('HGET', job_key(id), 'ttl_s')) - now_ms
+    return tonumber(renewal_ms) + lifetime_ms / 2
+  end
+  return now_ms + redis.call('PTTL', job_key(id))
+end
+
+-- The keys of a job are about to expire at another time. The span that is reduced may be shorter than the
+-- one that was increased: the sum is too high then for a thirty-second of the lifetime.
+local function move_bytes(id, expiry)
+  local tenant = redis.call('HGET', job_key(id), 'tenant') or ''
+  if not is_counted(tenant) then return end
+  local size, until_ms = bytes_of(redis.call('HSTRLEN', job_key(id), 'payload')), counted_until(id)
+  if until_ms > now_ms then add_bytes(tenant, span_of(until_ms), -size) end
   add_bytes(tenant, span_of(tonumber(expiry)), size)
 end

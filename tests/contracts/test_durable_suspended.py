@@ -17,6 +17,7 @@ from jobwire.job.messages import (
     JobRequest,
     Report,
     ReportAnswer,
+    Restarted,
     Submitted,
     Suspended,
 )
@@ -263,3 +264,18 @@ async def test_j57_a_job_is_subtracted_where_it_was_counted(counting: StreamsLab
     raw.call("PEXPIRE", f"job:{job_id}", DAY_S * 1400)
     await lab.queue.cancel(job_id)
     assert bytes_after(raw, 0, 400, DAY_S // 2, DAY_S * 5 // 4) == [1, 0, 0, 0]
+
+
+@clause("J-57", "D-24")
+async def test_j57_the_payload_of_a_restarted_job_is_counted(
+    counting: StreamsLab, raw: Raw
+) -> None:
+    worker = await counting.worker(queues=["media"])
+    await counting.submit("{}", queue="media", tenant="acme", ttl_s=DAY_S)
+    raw.call("DEL", "jobs:bytes:acme")  # small jobs are counted by chance
+    await counting.submit(LARGE, queue="media", tenant="acme", ttl_s=DAY_S)
+    small, large = await worker.take(2)
+    await worker.settle([(small, Restarted(LARGE))], 0)
+    assert bytes_after(raw, 0, 2 * DAY_S) == [2, 0]
+    await worker.settle([(large, Restarted("{}"))], 0)
+    assert bytes_after(raw, 0, 2 * DAY_S) == [1, 0]

@@ -69,6 +69,7 @@ local function restart(job, token, payload)
   redis.call('HDEL', job_key(id), 'waits_for', 'children', 'outside_bytes', 'kept_children')
   -- Children of the new beginning are other jobs than those before it.
   redis.call('HSET', steps_key(id), 'n:', restarts)
+  change_bytes(id, payload)
   redis.call('HSET', job_key(id), 'payload', payload, 'steps', 1)
   enqueue(id, redis.call('HGET', job_key(id), 'task'), payload)
   without_delivery(job, token)

@@ -69,3 +69,11 @@ local function move_bytes(id, expiry)
   if until_ms > now_ms then add_bytes(tenant, span_of(until_ms), -size) end
   add_bytes(tenant, span_of(tonumber(expiry)), size)
 end
+
+-- The job gets another payload.
+local function change_bytes(id, payload)
+  local tenant, more = redis.call('HGET', job_key(id), 'tenant') or '', bytes_of(#payload)
+  if not is_counted(tenant) then return end
+  more = more - bytes_of(redis.call('HSTRLEN', job_key(id), 'payload'))
+  add_bytes(tenant, span_of(math.max(counted_until(id), now_ms)), more)
+end

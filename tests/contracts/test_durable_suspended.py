@@ -12,7 +12,10 @@ import pytest_asyncio
 from jobwire.job.ids import child_job_id
 from jobwire.job.messages import (
     SUBMIT_KIND,
+    Done,
+    Failed,
     Full,
+    JobError,
     JobId,
     JobRequest,
     Report,
@@ -20,7 +23,9 @@ from jobwire.job.messages import (
     Restarted,
     Submitted,
     Suspended,
+    TaskDefinition,
 )
+from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.systems.jobs.queue import Selection
 from jobwire.systems.jobs.queue_admin import JobQueueAdmin
 from jobwire.valkey import Connection
@@ -279,3 +284,19 @@ async def test_j57_the_payload_of_a_restarted_job_is_counted(
     assert bytes_after(raw, 0, 2 * DAY_S) == [2, 0]
     await worker.settle([(large, Restarted("{}"))], 0)
     assert bytes_after(raw, 0, 2 * DAY_S) == [1, 0]
+
+
+@clause("J-57", "D-23")
+async def test_j57_a_job_that_follows_a_failed_one_is_counted(
+    counting: StreamsLab, raw: Raw
+) -> None:
+    task = TaskDefinition("large", on_failure="tell")
+    worker = StreamsEngine(counting.connection, counting.settings)
+    await worker.register([task, TaskDefinition("tell")], slots=1)
+    await counting.submit(LARGE, task="large", tenant="acme", ttl_s=DAY_S)
+    (leased,) = await worker.take(1)
+    await worker.settle([(leased, Failed(JobError("no", "no")))], 0)
+    assert bytes_after(raw, 0) == [2]
+    (leased,) = await worker.take(1)
+    await worker.settle([(leased, Done("1"))], 0)
+    await worker.deregister()

@@ -35,8 +35,10 @@ from jobwire.worker import App, Context
 from tests.cli.runner import jobwire
 from tests.support import Plain, Proxy, clause, wait_until, wait_until_sync
 from tests.support.jobs_http import bearer, key
+from tests.support.raw import Raw
 from tests.support.servers import plain_client
 from tests.support.shards import ShardedGateway, sharded, sharded_worker
+from tests.support.streams import StreamsLab
 
 pytestmark = pytest.mark.xdist_group("shards")
 
@@ -507,6 +509,32 @@ def test_g04_lists_merge_by_creation_and_id_with_one_cursor(server: LocalValkey)
         places = [(job["created_ts"], job["job_id"]) for job in listed]
         assert places == sorted(places, reverse=True)
         assert sorted(job_id for _, job_id in places) == sorted(made)
+
+
+@clause("G-4", "J-14", "J-39")
+@pytest.mark.parametrize("created", ["{ms}.25", "inf", "nan", "-5", "never"])
+async def test_g04_lists_have_a_foreign_gateways_job_with_any_time(
+    server: LocalValkey, plain: Plain, created: str
+) -> None:
+    """Regression: the cursor had its fraction, which no number has: the list was an error."""
+    raw, prefix = Raw(plain), f"{{{TAGS[0]}}}:"
+    with ShardedGateway(sharded(server.url, 2)) as started:
+        jobs = {str(started.submit()["job_id"]) for _ in range(3)}
+        fields = {"job_id": "theirs", "task": "echo", "payload": "{}", "status": "queued"}
+        times = {"created_ts": created.format(ms=raw.now_ms()), "updated_ts": "1", "ttl_s": "600"}
+        raw.write(f"{prefix}job:theirs", {**fields, **times, "result": "", "error": ""}, 600)
+        del fields["status"]
+        raw.add(f"{prefix}jobs:stream", fields)
+        async with Connection.open(server.url) as connection:
+            lab = StreamsLab(connection, key_prefix=prefix)
+            assert await lab.maintain("index_foreign") == 1
+        listed, cursor = list[str](), ""
+        while cursor is not None:
+            query = {"limit": "1", **({"cursor": cursor} if cursor else {})}
+            page = started.client.get("/v1/jobs", params=query).json()
+            listed += [job["job_id"] for job in page["jobs"]]
+            cursor = page["cursor"]
+    assert sorted(listed) == sorted({*jobs, "theirs"})
 
 
 @clause("G-4")

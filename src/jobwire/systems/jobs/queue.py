@@ -386,24 +386,26 @@ def _read_page(reply: Reply) -> QueuePage:
     )
     names = (*_FILTERED, *_LISTED)
     records: list[Record] = []
-    for *row, due in rows:
+    for *row, due, created_ms in rows:
         found = {name: value for name, value in zip(names, row, strict=True) if value is not None}
         # A job that a foreign program has written wrongly must not hide the others.
         with contextlib.suppress(ContractError):
             if record := read_record(cast("Reply", found)):
-                records.append(record._replace(due_ms=_read_due(due)))
+                # The index orders the list; a foreign program may have written any time.
+                place = _read_score(created_ms) or 0
+                records.append(record._replace(due_ms=_read_score(due), created_ms=place))
     return QueuePage(records, scanned, total, f"{ms}-{last_id}" if ms else "")
 
 
-def _read_due(reply: Reply) -> int | None:
-    """A score of `jobs:delayed` or `jobs:suspended`, which a script sends as text; None also for
-    a job without a due time."""
+def _read_score(reply: Reply) -> int | None:
+    """A time in an index, in `jobs:delayed` or in `jobs:suspended`, which a script sends as text;
+    None also for a job without a due time."""
     score = float(cast("str | float", reply or "inf"))
     return None if math.isinf(score) else int(score)
 
 
 async def _first_due(calls: Sequence[Awaitable[Reply]]) -> int | None:
-    found = map(_read_due, await collect(calls))
+    found = map(_read_score, await collect(calls))
     return next((due for due in found if due is not None), None)
 
 

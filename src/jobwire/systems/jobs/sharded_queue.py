@@ -309,7 +309,7 @@ def _place(record: Record) -> tuple[int, str]:
 
 def _position(cursor: str) -> tuple[int, str]:
     ms, _, job_id = cursor.partition("-")
-    return int(ms), job_id
+    return int(float(ms)), job_id  # an earlier version has indexed times with a fraction
 
 
 async def _exists(queue: StreamsQueue, job_id: JobId) -> bool:

@@ -19,6 +19,7 @@
 --   scanned   how many were read
 --   total     how many jobs the index has
 --   rows      the jobs that match, each: status, task, the further fields, due time if delayed or suspended
+--             or nothing, and its time in the index
 -- CLAUSES J-14
 -- INCLUDE keys
 local tenant, status, task, text = ARGV[1], ARGV[2], ARGV[3], string.lower(ARGV[4])
@@ -92,7 +93,7 @@ end
 local function add(row)
   local due, is_suspended = due_of(row)
   if delayed ~= '' and (is_suspended or (due ~= nil) ~= (delayed == '1')) then return end
-  row[#ARGV - 6] = due or false
+  row[#ARGV - 6], row[#ARGV - 5] = due or false, ms
   rows[#rows + 1] = row
 end
 

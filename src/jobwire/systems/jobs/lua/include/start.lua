@@ -106,7 +106,10 @@ end
 -- Add a job to its tenant's index; whether it is new there. Our gateways index at submission, so a
 -- new one was submitted by a foreign gateway.
 local function index(id, created_ts, tenant)
-  local added = redis.pcall('ZADD', index_key(tenant), 'NX', tonumber(created_ts) or now_ms, id)
+  -- Whole milliseconds: the cursors of lists have them.
+  local created_ms = tonumber(created_ts)
+  if not (created_ms and created_ms >= 0 and created_ms < 9007199254740992) then created_ms = now_ms end
+  local added = redis.pcall('ZADD', index_key(tenant), 'NX', math.floor(created_ms), id)
   if tenant and tenant ~= '' then redis.pcall('ZADD', tenants_key, now_ms, tenant) end
   if added ~= 1 then return false end
   count('submissions')

@@ -50,7 +50,7 @@ local function extend(id)
       redis.call('PEXPIREAT', awaits_key(id), expiry)
     end
     awaits().extend_children(id, expiry)
-    move_bytes(id, expiry)
+    bytes().move(id, expiry)
     extend_ttl(id, expiry, job.idempotency_key)
     renewals[#renewals + 1] = renewal_of(expiry)
     renewals[#renewals + 1] = id

@@ -79,7 +79,7 @@ local function reconcile(id)
   end
   if idle_ms <= idle_limit_ms or has_place(id, entry) then return end
   local expiry = expiry_of(job.ttl_s)
-  if redis.call('ZSCORE', suspended_key, id) then move_bytes(id, expiry) end
+  if redis.call('ZSCORE', suspended_key, id) then bytes().move(id, expiry) end
   if job.cancel_ts then
     finish_canceled(id, expiry, job.attempt, 'duty.sweep')
     clear_owner(id)

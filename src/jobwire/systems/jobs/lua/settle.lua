@@ -41,7 +41,7 @@ local function retained_until(id, keep_s, status, name, expiry)
     redis.call('PEXPIREAT', stub_key(id), expiry)
   end
   redis.call('PEXPIREAT', steps_key(id), kept_until)
-  move_bytes(id, kept_until)
+  bytes().move(id, kept_until)
   return kept_until
 end
 

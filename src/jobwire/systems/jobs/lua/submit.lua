@@ -94,7 +94,7 @@ local function submit(first, last)
   end
   local ahead = depth()
   if ahead >= max_queue then return 'full', '', ahead end
-  local size = exceeded_limit and bytes_of(#payload)
+  local size = exceeded_limit and bytes().of(#payload)
   if exceeded_limit then
     local limit, number = exceeded_limit(tenant, size)
     if limit then return limit, '', number end

@@ -71,7 +71,8 @@ local function submit(id, entry, token, child, name, task, payload, child_queue)
     redis.call('HSET', job_key(child), unpack(extras))
     select_queue(here)
     if redis.call('EXISTS', bytes_key(tenant)) == 1 then
-      add_bytes(tenant, span_of(now_ms + ttl_s * 1000), bytes_of(#payload))
+      local span = bytes().span_of(now_ms + ttl_s * 1000)
+      bytes().add(tenant, span, bytes().of(#payload))
     end
   end
   redis.call('HSET', steps_key(id), 'k:' .. name, cjson.encode({child, task}))

@@ -69,7 +69,7 @@ local function restart(job, token, payload)
   redis.call('HDEL', job_key(id), 'waits_for', 'children', 'outside_bytes', 'kept_children')
   -- Children of the new beginning are other jobs than those before it.
   redis.call('HSET', steps_key(id), 'n:', restarts)
-  change_bytes(id, payload)
+  bytes().change(id, payload)
   redis.call('HSET', job_key(id), 'payload', payload, 'steps', 1)
   enqueue(id, redis.call('HGET', job_key(id), 'task'), payload)
   without_delivery(job, token)
@@ -105,7 +105,7 @@ local function suspend(id, entry, token, after_ms, field, kind, name, names, max
     extend_ttl(id, expiry, job.idempotency_key)
   else
     expiry = awaits().suspended_expiry(job.ttl_s, due_ms)
-    move_bytes(id, expiry)
+    bytes().move(id, expiry)
     local data = '{"for":"' .. kind .. '","name":' .. cjson.encode(name)
       .. string.format(',"until":%.0f}', due_ms)
     for at = 1, #missing, 1000 do

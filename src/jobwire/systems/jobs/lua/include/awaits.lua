@@ -46,7 +46,7 @@ local function awaits()
     if not redis.call('ZSCORE', suspended_key, id) then return false end
     local job, here = try_read_job(id, 'task', 'payload', 'queue'), queue_name
     local expiry = expiry_of(job.ttl_s)
-    if job.status == 'queued' then move_bytes(id, expiry) end
+    if job.status == 'queued' then bytes().move(id, expiry) end
     redis.call('ZREM', suspended_key, id)
     redis.call('DEL', awaits_key(id))
     if refused(job) then error(job.err) end

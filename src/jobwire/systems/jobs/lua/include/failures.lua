@@ -153,8 +153,8 @@ function on_error(id, err)
       'status', 'queued', 'created_ts', now, 'updated_ts', now, 'ttl_s', default_ttl_s, 'result', '',
       'error', '', unpack(extras))
     redis.call('PEXPIREAT', job_key(new_id), expiry)
-    if is_counted(tenant or '') then
-      add_bytes(tenant or '', span_of(tonumber(expiry)), bytes_of(#content))
+    if bytes().is_counted(tenant or '') then
+      bytes().add(tenant or '', bytes().span_of(tonumber(expiry)), bytes().of(#content))
     end
     emit(new_id, expiry, 'queued', 'gateway.enqueue', '{}')
     redis.pcall('ZADD', open_key, renewal_of(expiry), new_id)

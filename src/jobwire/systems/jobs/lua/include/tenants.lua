@@ -9,6 +9,7 @@ if ARGV[2] ~= '0' or ARGV[3] ~= '0' or ARGV[4] ~= '0' then
   local max_open, max_retained, max_bytes = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
   local recount_limit, recount_every_ms, tenant_ttl_s = 10000, 200, 2592000
   local tenants, added, unwritten = {}, {}, {}
+  local add_bytes, span_of, live_bytes = bytes().add, bytes().span_of, bytes().live
 
   local function tenant_open_key(tenant) return open_key .. ':' .. tenant end
 

@@ -7,7 +7,7 @@ local function cancel_waiting(job, canceled_ttl_s, step)
   local soon = string.format('%.0f', now_ms + canceled_ttl_s * 1000)
   if not job.children and tonumber(soon) < tonumber(expiry) then expiry = soon end
   if job.idempotency_key then redis.call('PEXPIREAT', idempotency_key(job.idempotency_key), expiry) end
-  move_bytes(job.id, expiry)
+  bytes().move(job.id, expiry)
   finish_canceled(job.id, expiry, job.attempt, step)
   redis.call('PEXPIREAT', steps_key(job.id), expiry)
   redis.call('ZREM', delayed_key, job.id)

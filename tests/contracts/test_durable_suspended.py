@@ -300,3 +300,27 @@ async def test_j57_a_job_that_follows_a_failed_one_is_counted(
     (leased,) = await worker.take(1)
     await worker.settle([(leased, Done("1"))], 0)
     await worker.deregister()
+
+
+@clause("J-57", "D-6", "D-12")
+async def test_j57_signals_are_counted(connection: Connection, raw: Raw) -> None:
+    """Regression: with four megabytes of signals each, the jobs of a tenant filled the server."""
+    async with StreamsLab(connection, tenant_max_bytes=4 * SIZE) as lab:
+        worker = await lab.worker(queues=["media"])
+        job_id = await lab.submit(LARGE, queue="media", tenant="acme", ttl_s=DAY_S)
+        value = json.dumps("x" * (SIZE // 4))
+        sent = [str(await lab.queue.signal(job_id, f"s{at}", value)) for at in range(13)]
+        assert (sent.count("recorded"), sent[11:]) == (11, ["full", "full"])
+        assert await lab.queue.signal(job_id, "s0", value) == "same"
+        assert bytes_after(raw, 0, 2 * DAY_S) == [3.8, 0]
+        (leased,) = await worker.take(1)
+        await worker.settle([(leased, Suspended("sleep", "a", 30.0 * DAY_S, "t:a"))], 0)
+        assert bytes_after(raw, 0, 2 * DAY_S, 40 * DAY_S) == [3.8, 3.8, 0]
+        other = await lab.submit("{}", tenant="globex")
+        assert await lab.queue.signal(other, "a", value) == "recorded"
+        raw.call("ZADD", SUSPENDED, 1, job_id)
+        await lab.maintain("promote")
+        (leased,) = await worker.take(1)
+        await worker.settle([(leased, Restarted("{}"))], 0)
+        assert bytes_after(raw, 0) == [0]
+        assert await lab.queue.signal(job_id, "s0", value) == "recorded"

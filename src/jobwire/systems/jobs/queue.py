@@ -149,7 +149,7 @@ class SignalOutcome(StrEnum):
     LATE = "late"
     """The job has waited for it in vain."""
     FULL = "full"
-    """The job has too many signals."""
+    """The job has too many signals, or too many bytes of them, or its tenant has too many bytes."""
     FINISHED = "finished"
     GONE = "gone"
 
@@ -308,7 +308,7 @@ class StreamsQueue:
     def signal(self, job_id: JobId, name: str, value_json: str) -> Awaitable[SignalOutcome]:
         """Record a signal of an unfinished job, which wakes the job if it waits for it (D-12)."""
         limits = (self.settings.job_ttl_s, self.settings.max_events)
-        bounds = (contract.MAX_SIGNALS, self.settings.max_record_bytes)
+        bounds = (contract.MAX_SIGNALS, self.settings.max_record_bytes, self._tenant_max_bytes())
         args = (*limits, job_id, name, value_json, *bounds)
         reply = self._sent().run(_SIGNAL, self._declared, args)
         return LazyReply(reply, lambda word: SignalOutcome(cast(str, word)))

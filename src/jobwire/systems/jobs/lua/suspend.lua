@@ -65,11 +65,11 @@ end
 local function restart(job, token, payload)
   local id, expiry = job.id, expiry_of(job.ttl_s)
   local restarts = (tonumber(redis.call('HGET', steps_key(id), 'n:')) or 0) + 1
+  bytes().change(id, payload)
   redis.call('DEL', steps_key(id), awaits_key(id))
   redis.call('HDEL', job_key(id), 'waits_for', 'children', 'outside_bytes', 'kept_children')
   -- Children of the new beginning are other jobs than those before it.
   redis.call('HSET', steps_key(id), 'n:', restarts)
-  bytes().change(id, payload)
   redis.call('HSET', job_key(id), 'payload', payload, 'steps', 1)
   enqueue(id, redis.call('HGET', job_key(id), 'task'), payload)
   without_delivery(job, token)

@@ -69,6 +69,7 @@ local function awaits()
     if redis.call('HSETNX', key, field, value) == 0 then return false end
     same_lifetime(key, id)
     count_records(id)
+    bytes().grow(id, #value)
     redis.call('HINCRBY', job_key(id), 'outside_bytes', #value)
     if redis.call('SREM', awaits_key(id), field) == 1 and redis.call('EXISTS', awaits_key(id)) == 0 then
       wake(id, step)

@@ -1,5 +1,6 @@
 -- J-57: how many bytes of a tenant's jobs are stored, by the time when they expire. A job counts twice its
--- payload, which the hash and the queue entry have, and one KiB. What expires leaves the sum when the
+-- payload, which the hash and the queue entry have, its signals and the results of its children, and one
+-- KiB. What expires leaves the sum when the
 -- limit is reached next, so that a submission costs the same however many jobs there are.
 --
 -- A hash per tenant: `total`, and a field for each span of expiry times, whose length is about a
@@ -66,27 +67,44 @@ local function bytes()
     return now_ms + redis.call('PTTL', job_key(id))
   end
 
+  -- D-6: with the bytes of its signals, and of what its children returned.
+  local function size_of(id)
+    local outside = redis.call('HGET', job_key(id), 'outside_bytes')
+    return bytes_of(redis.call('HSTRLEN', job_key(id), 'payload')) + (tonumber(outside) or 0)
+  end
+
   -- The keys of a job are about to expire at another time. The span that is reduced may be shorter than the
   -- one that was increased: the sum is too high then for a thirty-second of the lifetime.
   local function move_bytes(id, expiry)
     local tenant = redis.call('HGET', job_key(id), 'tenant') or ''
     if not is_counted(tenant) then return end
-    local size, until_ms = bytes_of(redis.call('HSTRLEN', job_key(id), 'payload')), counted_until(id)
+    local size, until_ms = size_of(id), counted_until(id)
     if until_ms > now_ms then add_bytes(tenant, span_of(until_ms), -size) end
     add_bytes(tenant, span_of(tonumber(expiry)), size)
   end
 
-  -- The job gets another payload.
-  local function change_bytes(id, payload)
-    local tenant, more = redis.call('HGET', job_key(id), 'tenant') or '', bytes_of(#payload)
-    if not is_counted(tenant) then return end
-    more = more - bytes_of(redis.call('HSTRLEN', job_key(id), 'payload'))
-    add_bytes(tenant, span_of(math.max(counted_until(id), now_ms)), more)
+  -- The job is about to have so many bytes more, or fewer.
+  local function grow(id, more)
+    local tenant = redis.call('HGET', job_key(id), 'tenant') or ''
+    if is_counted(tenant) then add_bytes(tenant, span_of(math.max(counted_until(id), now_ms)), more) end
+  end
+
+  -- The job gets another payload, and nothing else.
+  local function change_bytes(id, payload) grow(id, bytes_of(#payload) - size_of(id)) end
+
+  -- Whether a tenant would have more than `max_bytes`. Recounted once in a moment, as for submissions.
+  local function exceeds(tenant, more, max_bytes)
+    if max_bytes == 0 then return false end
+    local total = tonumber(redis.call('HGET', bytes_key(tenant), 'total')) or 0
+    if total + more > max_bytes and redis.call('SET', guard_key('bytes:' .. tenant), '1', 'NX', 'PX', 200) then
+      total = live_bytes(tenant)
+    end
+    return total + more > max_bytes
   end
 
   counting = {
     of = bytes_of, span_of = span_of, add = add_bytes, live = live_bytes, is_counted = is_counted,
-    move = move_bytes, change = change_bytes
+    move = move_bytes, grow = grow, change = change_bytes, exceeds = exceeds
   }
   return counting
 end

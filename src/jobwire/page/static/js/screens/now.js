@@ -123,7 +123,7 @@ function verdict({ systems: rows, unavailable }, stored) {
   return {
     icon: "ok",
     tone: "running",
-    title: "Everything is being taken.",
+    title: "Jobs are being picked up.",
     text: `${count(running)} running, ${count(waiting)} waiting${oldest ? `, the oldest for ${duration(oldest.oldest_waiting_ms)}` : ""}.${asleep}${tail}`,
   };
 }

@@ -47,7 +47,7 @@ def described(served: ServedJobs) -> Document:
     components.pop("securitySchemes")
     request = components["schemas"]["SubmitRequest"]["properties"]
     request["queue"] = {"enum": ["default"]}
-    for body in ("SubmitRequest", "BulkRetry", "BulkCancel"):
+    for body in ("SubmitRequest", "BulkRetry"):  # jobs of any task can be canceled
         components["schemas"][body]["properties"]["task"] = {"enum": ["chat", "embed"]}
     streams = [f"/v1/jobs/{job_id}/events" for job_id in ended]
     components["schemas"]["StreamTokenRequest"]["properties"]["path"] = {"enum": streams}

@@ -21,7 +21,7 @@ from tests.support.thirdparty import cache_folder
 
 RECORD: Final = Path(".pytest_cache/v") / FAILED
 LEDGER: Final = cache_folder() / "flaky.txt"
-LIMIT: Final = 3
+LIMIT: Final = 5
 BEFORE_S: Final = 60.0
 """How long the tests before a failed one may take."""
 _SHORT_S: Final = 0.1

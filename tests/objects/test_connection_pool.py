@@ -59,7 +59,7 @@ class Server:
                 bucket="photos",
                 access_key="key",
                 secret_key="secret",
-                timeout_s=0.5,
+                timeout_s=2,
             )
         )
 

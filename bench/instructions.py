@@ -5,6 +5,10 @@ differ by less than a thousandth. So a change that makes a job or a request dear
 day it lands. Each figure is the difference of two runs of different lengths: the start of the
 program is not in it, nor is the kernel's part.
 
+A machine that is several times slower than usual has more ticks of timers in a job: a figure that
+differs is counted again, up to twice, and the nearest count is taken. A change of the code is in
+all of them.
+
 `make instructions` fails if a figure is more than 3 % away from `instructions.json`, in either
 direction; `make instructions ARGS=--write` writes the file anew. Counts depend on the interpreter
 and on the C library: where these differ from those of the file, the figures are printed only.
@@ -31,6 +35,8 @@ from jobwire.local.valkey import LocalValkey, bundled_program
 ROOT: Final = Path(__file__).parents[1]
 FIGURES: Final = Path(__file__).with_suffix(".json")
 _TOLERANCE: Final = 0.03
+_COUNTED: Final = 3
+"""How often at most, while a figure differs."""
 _FEW, _MANY = 100, 600
 _TOTAL: Final = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
 _SERVER_CONFIG: Final = ("appendonly no", "hz 1", "dynamic-hz no")
@@ -162,31 +168,52 @@ def _counted_with() -> str:
     return ", ".join([python, libc, valgrind.stdout.strip(), platform.machine()])
 
 
-def _differs(name: str, counted: int, committed: Mapping[str, int]) -> bool:
+def _change(name: str, counted: Mapping[str, int], committed: Mapping[str, int]) -> float:
     before = committed.get(name, 0)
-    change = counted / before - 1 if before else float("inf")
-    print(f"{name:<26} {counted:>10,} {before:>10,} {change:>+8.1%}")
-    return abs(change) > _TOLERANCE
+    return counted[name] / before - 1 if before else float("inf")
+
+
+def _differing(counted: Mapping[str, int], committed: Mapping[str, int]) -> list[str]:
+    return [name for name in counted if abs(_change(name, counted, committed)) > _TOLERANCE]
+
+
+def _nearest(committed: Mapping[str, int]) -> dict[str, int]:
+    """Of several counts the one that is nearest to each committed figure."""
+    figures = measure()
+    for _ in range(_COUNTED - 1):
+        if not (differing := _differing(figures, committed)):
+            break
+        print(f"counted again: {', '.join(differing)}", flush=True)
+        again = measure()
+        for name in differing:
+            one, other = (abs(_change(name, each, committed)) for each in (figures, again))
+            figures[name] = again[name] if other < one else figures[name]
+    return figures
 
 
 def run(*options: str) -> bool:
     if shutil.which("valgrind") is None:
         print("not counted: valgrind is not installed")
         return True
-    figures, counted_with = measure(), _counted_with()
+    content, counted_with = json.loads(FIGURES.read_text()), _counted_with()
+    committed, is_comparable = content["instructions"], content["counted with"] == counted_with
     if "--write" in options:
+        figures = committed = measure()
+        is_comparable = True
         content = {"counted with": counted_with, "instructions": figures}
         FIGURES.write_text(json.dumps(content, indent=2) + "\n")
-    committed = json.loads(FIGURES.read_text())
+    else:
+        figures = _nearest(committed) if is_comparable else measure()
     print(f"{'instructions':<26} {'counted':>10} {'committed':>10} {'change':>8}")
-    differing = [n for n, count in figures.items() if _differs(n, count, committed["instructions"])]
+    for name, counted in figures.items():
+        change = _change(name, figures, committed)
+        print(f"{name:<26} {counted:>10,} {committed.get(name, 0):>10,} {change:>+8.1%}")
     ratio = figures["POST /v1/jobs, gateway"] / figures["empty route, gateway"]
     print(f"POST / empty route: {ratio:.2f}")
-    if committed["counted with"] != counted_with:
-        print(
-            f"not compared: counted with {counted_with}; the file with {committed['counted with']}"
-        )
+    if not is_comparable:
+        print(f"not compared: counted with {counted_with}; the file with {content['counted with']}")
         return True
+    differing = _differing(figures, committed)
     if differing:
         print(f"more than {_TOLERANCE:.0%} away from {FIGURES.name}: {', '.join(differing)}")
         print("If it is worth it: make instructions ARGS=--write, and the reason in the commit")

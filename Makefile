@@ -25,7 +25,7 @@ PYTEST := $(BIN)/python -m pytest --strict-config -n auto --dist=loadgroup
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: up test quick durations coverage check format lock openapi chaos mutate bench instructions docs docs-check deploy-check sync-client queue-verbs functions clean help
+.PHONY: up test quick flaky durations coverage check format lock openapi chaos mutate bench instructions docs docs-check deploy-check sync-client queue-verbs functions clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -44,6 +44,10 @@ quick: $(VENV)/.dev ## the tests that take less than half a second each: about a
 durations: $(VENV)/.dev ## run the tests and write tests/durations.json anew, which decides about their order
 	@$(BIN)/python -m tests.support.thirdparty
 	@$(PYTEST) --write-durations
+
+flaky: $(VENV)/.dev ## run tests many times under bad conditions: ARGS="--times 5 --load 8 --cpu 50 --stops 3 tests/valkey"
+	@$(BIN)/python -m tests.support.thirdparty
+	@$(BIN)/python -m tools.flaky $(ARGS)
 
 coverage: $(VENV)/.dev ## the same as test, with the lines that no test reaches; slower
 	@$(BIN)/python -m tests.support.thirdparty

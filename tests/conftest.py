@@ -18,6 +18,7 @@ from tests.support.thirdparty import NotInstalled
 
 pytest_plugins = [
     "tests.support.distribution",
+    "tests.support.first_failure",
     "tests.support.watchdog",
     "tests.support.fixtures",
     "tests.support.shared_server",

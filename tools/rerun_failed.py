@@ -5,6 +5,9 @@ does a test that fails only after certain others: it is first run behind the tes
 had run before it, in the same order and with the same seed, and then alone. Only what passes both
 times is flaky. It is written to a ledger outside of the tree, which `.ci/run` prints at its end.
 At most `LIMIT` tests are run again.
+
+With the name of a failed test as argument, only that is done which a person wants: the test is run
+behind those before it, and its failure is shown.
 """
 
 from __future__ import annotations
@@ -48,12 +51,26 @@ def preceding(tests: list[str], durations: dict[str, float], limit_s: float) -> 
 
 def passes(test: str, before: list[str], seed: int) -> bool:
     """Whether the test passes behind these, in this order."""
-    order = ["--randomly-dont-reorganize", f"--randomly-seed={seed}"]
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "--tb=short", *order, *before, test]
     RECORD.unlink(missing_ok=True)
-    ended = subprocess.run(command, check=False).returncode
+    ended = subprocess.run(_in_order([*before, test], seed), check=False).returncode
     # The tests before it may fail: whether they are flaky is not asked here.
     return ended in (0, 1) and test not in recorded()["failed"]
+
+
+def _in_order(tests: list[str], seed: int) -> list[str]:
+    order = ["--randomly-dont-reorganize", f"--randomly-seed={seed}"]
+    return [sys.executable, "-m", "pytest", "-q", "-n0", "--tb=short", *order, *tests]
+
+
+def repeat(test: str) -> int:
+    """Run a failed test behind those before it; the record stays."""
+    failures = recorded()
+    if test not in failures["failed"]:
+        sys.stderr.write(f"it did not fail in the last run: {test}\n")
+        return 1
+    before = preceding(failures["failed"][test], known_durations(), BEFORE_S)
+    command = _in_order([*before, test], failures["seed"])
+    return subprocess.run([*command, "-p", "no:cacheprovider"], check=False).returncode
 
 
 def recorded() -> Failures:
@@ -103,4 +120,4 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--print"]:
         print_ledger()
     else:
-        sys.exit(main())
+        sys.exit(repeat(sys.argv[1]) if sys.argv[1:] else main())

@@ -7,6 +7,7 @@ with its test, and with the test run if that is killed.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -20,7 +21,21 @@ from tests.support.wait import DEADLINE_S, wait_until_sync
 
 ROOT: Final = Path(__file__).parents[2]
 _JOBWIRE: Final = [sys.executable, "-m", "jobwire"]
+_LOG_BYTES: Final = 8192
+_NAME_LENGTH: Final = 100
 fork_server: Final = ForkServer()
+_programs: Final[list[Program]] = []
+"""All that run, and those that the test in progress has closed."""
+
+
+def forget_closed() -> None:
+    """A test begins: its failure does not have the logs of programs of the test before."""
+    _programs[:] = [each for each in _programs if not each.closed]
+
+
+def logs() -> list[tuple[str, str]]:
+    """The ends of what the programs wrote, each with a title."""
+    return [(f"Log of {each.name}", each.log) for each in _programs if each.log]
 
 
 class Program:
@@ -41,6 +56,8 @@ class Program:
         self._output = tempfile.NamedTemporaryFile(prefix="program-", suffix=".log")  # noqa: SIM115 - lives as long as we do
         variables = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
         words = [*map(str, command if command is not None else [sys.executable, *arguments])]
+        self.name = shlex.join(words)[:_NAME_LENGTH]
+        self._log_at_end: str | None = None
         output = self._output.file.fileno()
         self._child: ChildProcess | ForkedProgram
         if words[:3] == _JOBWIRE and not cold and fork_server.can_start(variables):
@@ -54,6 +71,7 @@ class Program:
                 stderr=output,
                 last_signal=signal.SIGKILL,
             )
+        _programs.append(self)
 
     @classmethod
     def script(
@@ -139,7 +157,23 @@ class Program:
     def close(self) -> None:
         """End it if it runs, and discard its output."""
         self._child.kill()
+        if self._log_at_end is None:
+            self._log_at_end = self.log
         self._output.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether its output is discarded, but for the end."""
+        return self._log_at_end is not None
+
+    @property
+    def log(self) -> str:
+        """The end of its output, also when it is closed."""
+        if self._log_at_end is not None:
+            return self._log_at_end
+        with Path(self._output.name).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
+            return file.read().decode(errors="replace")
 
     def __enter__(self) -> Self:
         return self

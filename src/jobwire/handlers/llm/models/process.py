@@ -25,8 +25,8 @@ from jobwire.spawn import spawn
 _log: Final = logging.getLogger("jobwire.handlers")
 _NO_TIMEOUT_S: Final = 3600.0
 """The death of the process is detected, and the answer has its own time limit."""
-_EXIT_TIMEOUT_S: Final = 2.0
-"""For a process that has closed its connection."""
+_EXIT_TIMEOUT_S: Final = 10.0
+"""For a process that has closed its connection or refused to load."""
 _OUTPUT_TAIL_BYTES: Final = 4096
 """Enough for the cause of a failed load or the last lines of a crash."""
 _decode: Final = msgspec.json.Decoder(Listening | LoadRefusal).decode

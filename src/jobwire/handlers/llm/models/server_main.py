@@ -70,7 +70,7 @@ def main() -> None:
             server = _load(_receive_request(channel))
         except NoModel as missing:
             channel.sendall(msgspec.json.encode(LoadRefusal(missing.wrong, missing.fix)) + END)
-            os._exit(1)
+            sys.exit(1)  # not os._exit: a thread of llama.cpp may not have written the reason yet
         channel.sendall(msgspec.json.encode(Listening(f"{server.listening_address}/v1")) + END)
     while True:
         signal.pause()

@@ -100,10 +100,11 @@ def test_another_program_at_the_address_is_reported(tmp_path: Path) -> None:
 
 @clause("O-7")
 def test_a_data_dir_that_other_users_can_read_is_a_fault(tmp_path: Path) -> None:
-    (tmp_path / "open").mkdir(mode=0o755)
-    code, found = doctor(tmp_path, "--data-dir", "open")
+    (tmp_path / "open to all").mkdir()
+    (tmp_path / "open to all").chmod(0o755)
+    code, found = doctor(tmp_path, "--data-dir", "open to all")
     assert code == 1
-    assert found["data dir rights"]["fix"] == "chmod 700 open"
+    assert found["data dir rights"]["fix"] == "chmod 700 'open to all'"
     (tmp_path / "file").touch()
     code, found = doctor(tmp_path, "--data-dir", "file")
     assert code == 1

@@ -132,7 +132,7 @@ def test_a_payload_is_json_text_a_file_or_stdin(run: Run, tmp_path: Path) -> Non
     (chat,) = _lines(run("submit", "chat", "hello"))
     assert chat["payload"] == {"prompt": "hello"}
     piped = subprocess.run(
-        ["sh", "-c", "echo 'from a pipe' | $0 -m jobwire submit say -", sys.executable],
+        ["sh", "-c", "echo 'from a pipe' | \"$0\" -m jobwire submit say -", sys.executable],
         capture_output=True,
         text=True,
         timeout=60,
@@ -324,7 +324,7 @@ def test_o2_ctrl_c_ends_the_display_and_not_the_job(run: Run) -> None:
         terminal.interrupt()
         assert terminal.wait() == Exit.INTERRUPTED
     assert "The job continues. Follow it again: " in terminal.screen
-    job_id = terminal.screen.rpartition("jobwire watch ")[2].split()[0]
+    job_id = terminal.screen.rpartition(" watch ")[2].split()[0]
     (job,) = _lines(run("job", job_id))
     assert job["status"] == "running"
     with run.terminal("watch", job_id) as watching:
@@ -417,7 +417,7 @@ def test_a_waiting_job_without_a_worker_prints_a_hint(run: Run) -> None:
         terminal.until("queue default: no worker, 1 waiting, since")
         terminal.interrupt()
         assert terminal.wait() == Exit.INTERRUPTED
-    job_id = terminal.screen.rpartition("jobwire watch ")[2].split()[0]
+    job_id = terminal.screen.rpartition(" watch ")[2].split()[0]
     assert run("cancel", job_id).returncode == Exit.OK
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobwire import __version__
+from jobwire.cli import output
 from jobwire.cli.exits import MEANINGS, Exit
 from jobwire.cli.main import COMMANDS, main
 from tests.cli.runner import clean_env, jobwire
@@ -91,16 +92,32 @@ def test_a_wrong_command_is_one_line_and_exit_2(
 
 
 @clause("O-2")
-def test_jobwire_alone_prints_an_overview(tmp_path: Path) -> None:
+def test_jobwire_alone_prints_an_overview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = jobwire(cwd=tmp_path)
     assert done.returncode == 0
     assert "background jobs with live progress" in done.stdout
     assert "none is running here" in done.stdout
-    assert len(re.findall(r"\n  \S*jobwire ", done.stdout)) == 3
+    monkeypatch.chdir(tmp_path)
+    assert done.stdout.count(f"\n  {output.program()} ") == 3
     running = jobwire(cwd=tmp_path, env={"JOBWIRE_URL": "http://jobs.example"})
     assert "http://jobs.example (by JOBWIRE_URL)" in running.stdout
-    assert len(re.findall(r"\n  \S*jobwire ", running.stdout)) == 3
-    assert "jobwire submit chat hello --follow" in running.stdout
+    assert running.stdout.count(f"\n  {output.program()} ") == 3
+    assert f"{output.program()} submit chat hello --follow" in running.stdout
+
+
+@clause("O-2")
+def test_o2_a_shell_understands_the_commands_that_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the program's path has a blank, too."""
+    folder = tmp_path / "a clone"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    assert shlex.split(output.program()) == [str(folder / "python"), "-m", "jobwire"]
+    (folder / "jobwire").touch()
+    assert shlex.split(output.program()) == [str(folder / "jobwire")]
+    monkeypatch.chdir(tmp_path)
+    assert shlex.split(output.program()) == ["a clone/jobwire"]
 
 
 @clause("O-2")

@@ -1,5 +1,6 @@
 """`jobwire models`: install the weights of the local models and of the face detector."""
 
+import shlex
 import subprocess
 import sys
 from importlib.resources import as_file, files
@@ -44,7 +45,7 @@ def install(which: tuple[str, ...]) -> int:
         with as_file(files("jobwire").joinpath(_LISTS[name])) as path:
             arguments += ["--requirement", str(path)]
     if find_spec("pip") is None:
-        lists = " ".join(arguments)
+        lists = shlex.join(arguments)
         line = (
             f"this environment has no pip; run: uv pip install --no-deps --require-hashes {lists}"
         )

@@ -5,6 +5,7 @@ line with the member names of the API. Colour is used only on a terminal, withou
 """
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -161,16 +162,16 @@ def has_flag(name: str) -> bool:
 
 
 def program() -> str:
-    """How `jobwire` is called from the working directory: by its name if the shell finds this one,
+    """How a shell calls `jobwire` from the working directory: by its name if that finds this one,
     else by its path."""
     started = Path(sys.executable).with_name("jobwire")
     if not started.exists():
-        return f"{sys.executable} -m jobwire"
+        return f"{shlex.quote(sys.executable)} -m jobwire"
     found = shutil.which("jobwire")
     if found and Path(found).resolve() == started.resolve():
         return "jobwire"
     here = Path.cwd()
-    return str(started.relative_to(here)) if started.is_relative_to(here) else str(started)
+    return shlex.quote(str(started.relative_to(here) if started.is_relative_to(here) else started))
 
 
 def width() -> int:

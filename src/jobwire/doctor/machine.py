@@ -3,6 +3,7 @@
 import os
 import platform
 import resource
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ def _data_dir(path: Path) -> Iterator[Finding]:
             "fault",
             f"other users can read {path}",
             "it contains passwords and job data",
-            f"chmod 700 {path}",
+            f"chmod 700 {shlex.quote(str(path))}",
         )
 
 

@@ -20,6 +20,8 @@ from jobwire.local import StartFailed, free_port
 from jobwire.spawn import ChildProcess, spawn
 
 REQUIREMENTS: Final = Path(__file__).parent / "cog-requirements.txt"
+# Where cog keeps the files of its predictions, whatever TMPDIR says.
+PREDICTIONS: Final = Path("/tmp/coglet/predictions")  # noqa: S108 - cog's own
 _INSTALL_S: Final = 300
 _READY_S: Final = 60.0
 
@@ -54,7 +56,13 @@ class Predictor(BaseRunner):
 def environment(cache: Path, notify: Callable[[str], None] = lambda _: None) -> Path:
     """The Python with cog in it; made on first use, by one process at a time."""
     listed = REQUIREMENTS.read_bytes() + sys.version.encode()
-    cache.mkdir(parents=True, exist_ok=True)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartFailed(
+            f"cog is installed into {cache}, which cannot be created ({error.strerror}); "
+            "set XDG_CACHE_HOME to a folder of yours"
+        ) from error
     home = cache / f"cog-{hashlib.sha256(listed).hexdigest()[:12]}"
     with (cache / "cog.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -76,10 +84,35 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jobwire"
 
 
+def open_predictions(folder: Path = PREDICTIONS) -> None:
+    """Let every user of this machine run cog: its folder for predictions gets the mode of /tmp.
+
+    Where a user may not write, the predictions of cog do not end: StartFailed says so first.
+    """
+    try:
+        for each in (folder.parent, folder):
+            each.mkdir(exist_ok=True)
+            opened = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(opened).st_uid == os.geteuid():
+                    os.fchmod(opened, 0o1777)
+            finally:
+                os.close(opened)
+        reason = "" if os.access(folder, os.W_OK | os.X_OK) else "this user may not write there"
+    except OSError as error:
+        reason = f"{error.filename}: {error.strerror}"
+    if reason:
+        raise StartFailed(
+            f"cog keeps the files of its predictions in {folder}: {reason}; who owns it, or root, "
+            f"runs: chmod 1777 {folder.parent} {folder}"
+        )
+
+
 class CogServer:
     """A cog server with the demo's model, on loopback."""
 
     def __init__(self, python: Path, folder: Path) -> None:
+        open_predictions()
         # Each prediction leaves a folder there.
         self._temporary = folder / "temporary"
         self._temporary.mkdir(parents=True, exist_ok=True)
@@ -103,6 +136,7 @@ class CogServer:
                 env=variables,
                 stdout=out,
                 stderr=out,
+                umask=0o077,
             )
 
     def wait_ready(self) -> None:

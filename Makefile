@@ -146,7 +146,7 @@ functions: $(VENV)/.dev ## build the package of the photo bot for cloud function
 clean: ## remove everything that the other commands made in this folder
 	rm -rf $(VENV) .venv-peers .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* .jobwire node_modules dist
 	find . -name .git -prune -o -name __pycache__ -prune -exec rm -rf {} +
-	@test ! -d $(SHARED) || echo "kept, because all clones share it: $(SHARED)"
+	@test ! -d "$(SHARED)" || echo "kept, because all clones share it: $(SHARED)"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from jobwire.local.valkey import LocalValkey, bundled_program
+from tests.support.program import write_program
 
 ROOT: Final = Path(__file__).parents[1]
 FIGURES: Final = Path(__file__).with_suffix(".json")
@@ -86,9 +87,7 @@ def _client_of_jobs(jobs: int) -> int:
 def _server_of_jobs(jobs: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         out, wrapper = Path(folder, "callgrind.out"), Path(folder, "valkey-server")
-        command = " ".join([*_callgrind(out), str(bundled_program())])
-        wrapper.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        wrapper.chmod(0o700)
+        write_program(wrapper, *_callgrind(out), bundled_program())
         with LocalValkey(
             Path(folder, "data"), admin=True, extra=_SERVER_CONFIG, program=wrapper
         ) as server:

@@ -16,7 +16,7 @@ from jobwire import functions
 from jobwire.functions import FunctionSettings
 from jobwire.settings.environment import from_environment
 from tests.support import clause
-from tests.support.program import ROOT
+from tests.support.program import ROOT, write_program
 
 PAGE = ROOT / "deploy" / "functions" / "README.md"
 ADDRESS = "https://functions.example/"
@@ -34,11 +34,11 @@ GIVEN = {
     "REPLICATE_MODEL": "owner/name",
     "REPLICATE_WEBHOOK_SECRET": "whsec_c2VjcmV0",
 }
-STANDIN = """#!{python}
-import json, pathlib, sys
+STANDIN = """
+import json, sys
 with open({log!r}, "a") as log:
-    log.write(json.dumps([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]) + "\\n")
-given = sys.argv[1:]
+    log.write(json.dumps(sys.argv[1:]) + "\\n")
+given = sys.argv[2:]
 if given[:3] == ["serverless", "function", "get"]:
     print(json.dumps({{"name": given[3], "http_invoke_url": {address!r} + given[3]}}))
 if given[:2] == ["lambda", "get-function-url-config"]:
@@ -51,10 +51,9 @@ def typed(folder: Path, section: str) -> list[list[str]]:
     text = PAGE.read_text().partition(f"## {section}\n")[2].partition("\n## ")[0]
     (script,) = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     log = folder / "calls.jsonl"
+    source = STANDIN.format(log=str(log), address=ADDRESS)
     for name in ("yc", "aws", "curl"):
-        program = folder / name
-        program.write_text(STANDIN.format(python=sys.executable, log=str(log), address=ADDRESS))
-        program.chmod(0o755)
+        write_program(folder / name, sys.executable, "-c", source, name)
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         env={"PATH": f"{folder}:{os.environ['PATH']}", **GIVEN},

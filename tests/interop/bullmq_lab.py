@@ -54,7 +54,9 @@ class Peer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **env},
+            # Schedules without `tz` are ours in UTC, and the official package's in the zone of its
+            # process: they are compared where both are the same.
+            env={**os.environ, "TZ": "UTC", **env},
         )
         assert self._line() == "ready"
 

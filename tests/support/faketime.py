@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from jobwire.local.valkey import bundled_program
+from tests.support.program import write_program
 
 _LIBRARIES: Final = Path("/usr/lib")
 
@@ -22,13 +23,15 @@ class ServerClock:
         self._offset_s = 0
         self.set(0)
         self.program = folder / "valkey-server"
-        self.program.write_text(
-            "#!/bin/sh\n"
-            f"export FAKETIME_TIMESTAMP_FILE='{self._file}' FAKETIME_NO_CACHE=1\n"
-            "export FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_DONT_RESET=1\n"
-            f"LD_PRELOAD='{library}' exec '{bundled_program()}' \"$@\"\n"
-        )
-        self.program.chmod(0o700)
+        variables = {
+            "FAKETIME_TIMESTAMP_FILE": self._file,
+            "FAKETIME_NO_CACHE": 1,
+            "FAKETIME_DONT_FAKE_MONOTONIC": 1,
+            "FAKETIME_DONT_RESET": 1,
+            "LD_PRELOAD": library,
+        }
+        given = (f"{name}={value}" for name, value in variables.items())
+        write_program(self.program, "env", *given, bundled_program())
 
     def set(self, offset_s: int) -> None:
         """Let the server's clock differ from the machine's by `offset_s`."""

@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import pytest
@@ -122,6 +123,13 @@ def plain(valkey: LocalValkey) -> Iterator[Plain]:
 def fresh() -> Fresh:
     """Names that no other test uses."""
     return Fresh()
+
+
+@pytest.fixture
+def socket_folder() -> Iterator[Path]:
+    """A folder for Unix sockets, whose paths have 107 bytes at most: `tmp_path` may be longer."""
+    with TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

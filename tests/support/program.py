@@ -38,6 +38,16 @@ def logs() -> list[tuple[str, str]]:
     return [(f"Log of {each.name}", each.log) for each in _programs if each.log]
 
 
+def write_program(file: Path, *command: str | Path) -> None:
+    """Write a program that runs `command`, with its own arguments added.
+
+    The first line of a script could not name the interpreter: it takes no blank in a path, and no
+    long one.
+    """
+    file.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n')
+    file.chmod(0o700)
+
+
 class Program:
     """One Python program: `Program("-m", "jobwire", "worker")` or `Program.script(source)`.
 

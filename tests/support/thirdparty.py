@@ -57,9 +57,11 @@ class NotInstalled(Exception):
 
 
 def cache_folder() -> Path:
-    """Outside of the tree: it outlives a clean clone."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "jobwire-tests"
+    """Outside of the tree: it outlives a clean clone. In `.venv` if the home is read-only."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jobwire-tests"
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder if os.access(folder, os.W_OK) else Path(sys.prefix) / folder.name
 
 
 def node_packages() -> Path:

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -145,12 +144,10 @@ async def test_t02_tls_with_an_untrusted_certificate(valkey: LocalValkey) -> Non
     assert "not trusted" in str(error)
 
 
-async def test_t02_a_unix_socket(tmp_path: Path) -> None:
-    with (
-        tempfile.TemporaryDirectory() as short,  # a socket's path is limited to 107 bytes
-        LocalValkey(tmp_path, extra=[f"unixsocket {short}/v.sock"]) as server,
-    ):
-        config = Config(address=f"{short}/v.sock", username="jobwire", password=server.password)
+async def test_t02_a_unix_socket(tmp_path: Path, socket_folder: Path) -> None:
+    address = str(socket_folder / "v.sock")
+    with LocalValkey(tmp_path, extra=[f"unixsocket {address}"]) as server:
+        config = Config(address=address, username="jobwire", password=server.password)
         async with Connection.open(config) as connection:
             assert await connection.ping() == "PONG"
 

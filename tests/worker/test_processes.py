@@ -16,6 +16,7 @@ from jobwire.job.messages import Canceled, Done, Failed, JobId, Json, Released, 
 from jobwire.job.states import State
 from jobwire.worker import App
 from tests.support import Program, clause, wait_until, wait_until_sync
+from tests.support.program import write_program
 from tests.worker.conftest import StartWorker
 from tests.worker.memory import MemoryEngine, MemoryServer, Record
 from tests.worker.process_handlers import add, app
@@ -150,8 +151,8 @@ async def test_j36_a_job_ends_if_its_process_never_reads_it(
     to stop waited for the payload, in the event loop."""
     began = tmp_path / "began"
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\ntouch {began}\nexec sleep 600\n")
-    python.chmod(0o755)
+    hang = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(600)"
+    write_program(python, sys.executable, "-c", hang, began)
     monkeypatch.setattr(sys, "executable", str(python))
     await work(app, engine, slots=1, grace_s=0.05)
     job = server.add("echo", {"text": "x" * 1_000_000}, timeout_s=0.5 if end == "timeout" else None)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.clauses import proved_clauses, report, written_clauses
 from tests.support.seconds import Seconds, is_whole_suite
+from tests.support.skips import EXPECTED, reason_of, write_skips
 from tests.support.thirdparty import NotInstalled
 
 pytest_plugins = [
@@ -37,10 +38,8 @@ gc.disable()
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-# With JOBWIRE_TEST_ALL a skip is a failure, unless its reason begins with this word: then the
-# test does not apply on this machine (another platform's method).
+# With JOBWIRE_TEST_ALL a skip is a failure, unless the test does not apply on this machine.
 ALL: Final = "JOBWIRE_TEST_ALL"
-EXPECTED: Final = "expected: "
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -99,8 +98,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         (name, text.encode(errors="replace").decode()) for name, text in report.sections
     ]
     if os.environ.get(ALL) == "1" and report.skipped and not hasattr(report, "wasxfail"):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        if EXPECTED not in reason:
+        reason = reason_of(report)
+        if not reason.startswith(EXPECTED):
             report.outcome = "failed"
             report.longrepr = f"{reason}\n{ALL}=1 allows no skip: install what is missing"
     return report
@@ -109,7 +108,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
-    if os.environ.get(ALL) == "1" and report.skipped and EXPECTED not in str(report.longrepr):
+    skipped = os.environ.get(ALL) == "1" and report.skipped
+    if skipped and not reason_of(report).startswith(EXPECTED):
         report.outcome = "failed"
         report.longrepr = f"{report.longrepr}\n{ALL}=1 allows no skip: install what is missing"
     return report
@@ -118,6 +118,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
+    write_skips(terminalreporter)
     if is_whole_suite(config):
         terminalreporter.section("clauses")
         for line in report(written_clauses(), proved_clauses()):

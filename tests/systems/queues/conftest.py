@@ -40,6 +40,15 @@ def after_failure(
     )
 
 
+class OftenRenewed(BullSettings):
+    """Locks that no stop of a process and no busy machine loses; that one is lost is noticed
+    at once."""
+
+    @property
+    def renew_every_ms(self) -> int:
+        return 100
+
+
 class Site:
     """Producer and consumer of one queue, and a raw client for its keys."""
 

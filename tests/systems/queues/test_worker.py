@@ -31,6 +31,7 @@ from tests.support.proxy import Proxy
 from tests.support.resp import Command
 from tests.support.streams import StreamsLab
 from tests.support.workers import started, stopped
+from tests.systems.queues.conftest import OftenRenewed
 from tests.worker.process_handlers import echo
 
 QUEUE = "work"
@@ -321,7 +322,7 @@ async def test_b17_a_canceled_active_job_is_stopped_and_fails(
         finally:
             stops.append(ctx.job.id)
 
-    await serve(app, settings=BullSettings(announce=False, lock_ms=4_000))
+    await serve(app, settings=OftenRenewed(announce=False))
     job_id = await add(queue, "task", attempts=5)
     await reached(queue, job_id, BullState.ACTIVE)
     assert await queue.cancel(job_id) is CancelOutcome.REQUESTED
@@ -419,8 +420,7 @@ async def test_b14_a_lost_lock_cancels_the_handler_and_refuses_its_result(
             raise
         return f"start {ctx.job.deliveries}"
 
-    settings = BullSettings(announce=False, lock_ms=1_000)
-    engine = await serve(app, settings=settings)
+    engine = await serve(app, settings=OftenRenewed(announce=False))
     job_id = await add(queue, "task")
     await wait_until(lambda: starts == [1])
     plain.call("SET", KEYS.lock(job_id), "another worker's")
@@ -445,21 +445,21 @@ async def test_b14_a_lost_lock_cancels_the_handler_and_refuses_its_result(
 async def test_b14_a_handler_that_blocks_the_loop_keeps_its_lock(
     serve: Serve, queue: QueueProducer, plain: Plain
 ) -> None:
-    """Renewed from a thread until twice the lock time has passed."""
+    """Renewed from a thread, however long the loop is blocked."""
     app, starts = App(), list[str]()
 
     @app.handler("block")
     async def block(ctx: Context) -> int:
         starts.append(ctx.job.id)
         renewals, left_ms = 0, 0
-        while renewals < 8:  # each after a quarter of the lock time
+        while renewals < 8:
             now_ms = cast(int, plain.call("PTTL", KEYS.lock(ctx.job.id)))
             renewals += now_ms > left_ms + 50
             left_ms = now_ms
             time.sleep(0.02)  # noqa: ASYNC251 - this is what is tested
         return renewals
 
-    await serve(app, settings=BullSettings(announce=False, lock_ms=2_000))
+    await serve(app, settings=OftenRenewed(announce=False))
     job_id = await add(queue, "block")
     await reached(queue, job_id, BullState.COMPLETED)
     assert starts == [job_id]

@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.support.distribution",
     "tests.support.first_failure",
     "tests.support.watchdog",
+    "tests.support.patience",
     "tests.support.fixtures",
     "tests.support.shared_server",
     "tests.support.s3",

@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from jobwire.gateway import health
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Check, HealthStatus
 from tests.gateway.events import EventsFeature, Reader
@@ -67,10 +68,13 @@ def test_readyz_names_each_part_with_its_latency() -> None:
     [
         (ill, "no answer", "start it"),
         (breaks, "its check failed", "see the log of the gateway"),
-        (hangs, "no answer within 2 s", "see its log"),
+        (hangs, "no answer within 0.1 s", "see its log"),
     ],
 )
-def test_readyz_reports_failures_with_a_fix(check: object, note: str, fix: str) -> None:
+def test_readyz_reports_failures_with_a_fix(
+    check: object, note: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_TIMEOUT_S", 0.1)
     with Serving(None, checks(valkey=well, bucket=check)) as served:
         answer = served.client.get("/readyz")
         assert served.client.get("/livez").status_code == 200

@@ -30,6 +30,7 @@ from jobwire.systems.system import GatewayContext, WorkerContext
 from jobwire.valkey.settings import ValkeySettings
 from jobwire.worker import App, Worker
 from jobwire.worker.settings import WorkerSettings
+from tests.support.patience import PATIENCE
 from tests.support.workers import ended, started
 
 
@@ -39,7 +40,7 @@ def sharded(
     """Settings of an installation with shards."""
     listed = ShardList(shards) if isinstance(shards, int) else shards
     return Settings(
-        valkey=ValkeySettings(url=url),
+        valkey=ValkeySettings(url=url, read_timeout=PATIENCE, write_timeout=PATIENCE),
         jobs=replace(StreamsSettings(shards=listed, tasks=("echo",)), **jobs),
         gateway=gateway or GatewaySettings(),
     )

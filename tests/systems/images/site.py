@@ -34,6 +34,7 @@ from jobwire.valkey import Connection
 from jobwire.valkey.settings import ValkeySettings
 from tests.handlers.photo.images import jpeg, photograph, quarters
 from tests.support import Plain, wait_until_sync
+from tests.support.patience import PATIENCE
 from tests.support.s3 import boto_client
 
 Json = dict[str, Any]
@@ -91,7 +92,7 @@ class ImageSite:
         }
         self.settings = Settings(
             data_dir=folder,
-            valkey=ValkeySettings(url=valkey_url),
+            valkey=ValkeySettings(url=valkey_url, read_timeout=PATIENCE),
             gateway=replace(gateway or GatewaySettings(), keys=tuple(keys)),
             images=ImagesSettings(**given),
         )

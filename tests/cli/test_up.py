@@ -253,8 +253,7 @@ def test_a_killed_part_is_restarted_and_readyz_reports_it(tmp_path: Path) -> Non
                     return up.ready()[0] == 200 and up.endpoints()["pids"][name] != before
                 return False
 
-            # The processes of the S3 server may need several tries to find each other.
-            wait_until_sync(back, f"{name} to be back", timeout_s=120)
+            wait_until_sync(back, f"{name} to be back")
             # Logged after the state has changed.
             up.program.wait_for_line(f"part restarted part={name}")
             assert f"part exited part={name} after_s=" in up.program.output

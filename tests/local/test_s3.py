@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -29,6 +30,7 @@ from jobwire.local import (
     s3_keys,
     s3_ports,
 )
+from jobwire.local.s3 import LOG_FILE
 from jobwire.objects import Bucket, BucketMissing, Found, ObjectsError
 from jobwire.objects.probe import probe
 from tests.support import Program, clause, wait_until, wait_until_sync
@@ -41,6 +43,7 @@ print("server", server.pid, flush=True)
 time.sleep(600)
 """
 TEXT: Final = "text/plain"
+WEBDAV_PORT: Final = 7333
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +170,8 @@ async def test_a_killed_server_restarts_with_its_data(own: LocalS3) -> None:
     own.start()
     assert (own.endpoint, own.access_key, own.secret_key) == (address, *keys)
     assert own.pid != pid
+    # It would refuse writes for 15 seconds.
+    assert "Resumed as leader" not in (own.data_dir / LOG_FILE).read_text()
     found = await bucket.get("kept.txt")
     assert isinstance(found, Found)
     assert found.body == b"kept"
@@ -254,6 +259,35 @@ def test_a_lost_port_is_replaced(
         finally:
             end_at_once(server)
     assert sockets_of(server) == []
+
+
+async def test_a_restart_keeps_the_address_where_an_inner_port_is_lost(own: LocalS3) -> None:
+    """Regression: the programs that used the server knew its former address only, so it stayed down
+    for them."""
+    address, lost = own.endpoint, own.inner_ports["filer.port"]
+    await Bucket(own.config).put("kept.txt", b"kept", content_type=TEXT)
+    own.kill()
+    with socket.create_server(("127.0.0.1", lost)):
+        own.start()
+    assert own.endpoint == address
+    assert lost not in own.inner_ports.values()
+    assert isinstance(await Bucket(own.config).get("kept.txt"), Found)
+
+
+def test_the_port_of_a_part_that_is_off_may_be_taken(tmp_path: Path) -> None:
+    """Regression: a part that is not started looked for its default port; where another server of
+    the machine had it, or looked at the same time, all ports were chosen again."""
+    home = tmp_path / "s3"
+    home.mkdir()
+    chosen = s3_ports.choose_ports(home)
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # then it is taken already
+            held.enter_context(socket.create_server(("127.0.0.1", WEBDAV_PORT)))
+        server = LocalS3(home).start()
+        try:
+            assert server.inner_ports | {s3_ports.S3: server.port} == chosen
+        finally:
+            end_at_once(server)
 
 
 def test_an_impossible_start_is_a_one_line_error(

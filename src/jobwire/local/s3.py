@@ -54,10 +54,15 @@ _FLAGS: Final = (
     "-disableHttp=true",
     "-admin.ui=false",
     "-webdav=false",
+    # Off by itself it still looks for a free port, and reports its default as taken.
+    "-webdav.port=0",
     "-s3.port.iceberg=0",
     "-s3.port.lance=0",
     "-s3.autoCreateBucket=false",
     "-master.telemetry=false",
+    # After a restart with its earlier state the master refuses writes for 15 seconds, in which the
+    # volume servers of a cluster would report. The only one here does before the S3 part starts.
+    "-master.resumeState=false",
     "-master.volumeSizeLimitMB=128",
     "-volume.preStopSeconds=0",
     # After our death only SIGTERM is sent, and the server waits for its idle connections to end.
@@ -159,6 +164,8 @@ class LocalS3(LocalServer):
                     if last_attempt:
                         raise
                 else:
+                    # From now on others use this address: a restart may change the inner ports only.
+                    self._requested_port = self.port
                     self._apply_rules()
                     return
         except OSError as error:

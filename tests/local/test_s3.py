@@ -92,6 +92,16 @@ def ask(port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
             return refused.code, refused.read()
 
 
+@clause("O-1")
+async def test_o1_its_directory_may_have_any_path(tmp_path: Path) -> None:
+    """Regression: the path of a socket has 107 bytes at most, and the server did not start."""
+    server = LocalS3(tmp_path.joinpath(*["a long folder, в Москве"] * 4)).start()
+    try:
+        await probe(Bucket(server.config), racers=0)
+    finally:
+        end_at_once(server)
+
+
 async def test_the_local_s3_server_passes_the_probe(running: LocalS3) -> None:
     await probe(Bucket(running.config), racers=0)
 

@@ -184,10 +184,12 @@ class LocalS3(LocalServer):
             "mini",
             *_FLAGS,
             *(f"-{name}={port}" for name, port in self._ports.items()),
-            f"-dir={self.data_dir / DATA_FOLDER}",
-            f"-s3.config={self.data_dir / IDENTITIES_FILE}",
-            f"-s3.localSocket={self.data_dir / 's3.sock'}",
-            f"-filer.localSocket={self.data_dir / 'filer.sock'}",
+            # In its working directory: the path of a socket has 107 bytes at most, and a comma in
+            # that of the data would separate two.
+            f"-dir={DATA_FOLDER}",
+            f"-s3.config={IDENTITIES_FILE}",
+            "-s3.localSocket=s3.sock",
+            "-filer.localSocket=filer.sock",
         ]
         with new_log(log) as out:
             self._child = spawn(

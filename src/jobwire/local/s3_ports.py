@@ -67,9 +67,10 @@ def choose_ports(folder: Path, s3_port: int = 0) -> dict[str, int]:
 
 def remove_stale_sockets(log: Path) -> None:
     """Remove sockets that an ended server left, as listed in its log."""
-    for path in set(_SOCKET.findall(log.read_text(errors="replace") if log.exists() else "")):
+    for name in set(_SOCKET.findall(log.read_text(errors="replace") if log.exists() else "")):
+        path = log.parent / name  # the server's working directory
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as peer:
             try:
-                peer.connect(path)
+                peer.connect(str(path))
             except ConnectionRefusedError:
-                Path(path).unlink()
+                path.unlink()

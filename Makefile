@@ -18,6 +18,11 @@ PIP    := $(BIN)/python -m pip $(QUIET) --disable-pip-version-check install
 LOCKED := $(PIP) --require-hashes --no-deps
 # The build backend is among the locked packages.
 SELF   := $(PIP) --no-deps --no-build-isolation --editable .
+# Python 3.12 and older do not start if this file has letters that the locale does not know.
+ASCII  := $(BIN)/python -ISc 'import pathlib, sys; file = pathlib.Path(sys.argv[1]); \
+  text = file.read_text("utf-8").strip(); \
+  text.isascii() or file.write_text("import sys; sys.path.append({!a})\n".format(text))' \
+  $(VENV)/lib/python*/site-packages/_editable_impl_jobwire.pth
 
 # Three test processes a core (JOBWIRE_TEST_WORKERS), the longest tests first: tests/support/distribution.py.
 PYTEST := $(BIN)/python -m pytest --strict-config -n auto --dist=loadgroup
@@ -162,6 +167,7 @@ $(VENV)/.up: locked/all.txt $(MODELS) $(FACES) | $(BIN)/python
 	@$(LOCKED) --no-compile --requirement $(MODELS) --requirement $(FACES)
 	@echo "3 of 3, jobwire itself ..."
 	@$(SELF)
+	@$(ASCII)
 	@touch $@
 
 $(VENV)/.dev: locked/all.txt locked/dev.txt $(MODELS) $(FACES) $(PHOTOS) | $(BIN)/python
@@ -169,6 +175,7 @@ $(VENV)/.dev: locked/all.txt locked/dev.txt $(MODELS) $(FACES) $(PHOTOS) | $(BIN
 	@$(LOCKED) --requirement locked/all.txt --requirement locked/dev.txt
 	@$(LOCKED) --requirement $(MODELS) --requirement $(FACES) --requirement $(PHOTOS)
 	@$(SELF)
+	@$(ASCII)
 	@touch $@ $(VENV)/.up
 
 $(VENV)/.bench: locked/bench.txt $(VENV)/.dev

@@ -23,7 +23,8 @@ from jobwire.local import LocalValkey
 from jobwire.systems.system import SYSTEMS
 from tests.cli.runner import Up, clean_env, is_gone, jobwire
 from tests.support import clause, wait_until_sync
-from tests.support.other_user import exchange, only_root
+from tests.support.machine import needs_root
+from tests.support.other_user import exchange
 
 PARTS = {"gateway", "valkey", "s3", "worker"}
 # The tests of the program that is started once.
@@ -70,7 +71,7 @@ def test_readyz_lists_each_part(up: Up) -> None:
 
 @shared
 @clause("O-6")
-@only_root
+@needs_root
 def test_o06_the_program_serves_its_own_user_and_says_so(up: Up) -> None:
     assert '"access":"root only (gateway.local_users: any admits other users)"' in up.program.output
     port = int(up.url.rpartition(":")[2])

@@ -18,9 +18,10 @@ from tests.gateway.routes import route
 from tests.gateway.server import Serving, key, status_of
 from tests.gateway.test_self_authenticated import BODY, SIGNED, signature
 from tests.support import clause, wait_until_sync
-from tests.support.other_user import Exchange, exchange, only_root
+from tests.support.machine import needs_ipv6, needs_root
+from tests.support.other_user import Exchange, exchange
 
-pytestmark = only_root
+pytestmark = needs_root
 
 THING = "/things/default.1"
 ANY = ("127.0.0.1", 0)
@@ -164,6 +165,7 @@ def test_o06_a_client_that_has_left_is_no_user(
 
 
 @clause("O-6")
+@needs_ipv6
 def test_o06_ipv6_and_dual_stack() -> None:
     """A client may reach an IPv4 address from an IPv6 socket, and a server the other way."""
     mapped = "::ffff:127.0.0.1"

@@ -17,11 +17,9 @@ from jobwire.client import Client, ClientError
 from jobwire.local import DataDir, DataDirUnwritable, LocalValkey, free_port
 from jobwire.local.s3_keys import S3Keys
 from tests.support import Program, clause
+from tests.support.machine import needs_root
 
 OTHER: Final = 65534
-needs_root: Final = pytest.mark.skipif(
-    os.geteuid() != 0, reason="expected: only root can act for another user"
-)
 
 
 @pytest.fixture

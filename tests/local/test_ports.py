@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from jobwire.local import LocalError, free_ports
+from jobwire.local import free_ports
 from jobwire.local.listen import listen, url_of
 from jobwire.local.ports import port_is_free
+from tests.support.machine import needs_ipv6
 
 
 def test_ports_are_different_and_free() -> None:
@@ -38,13 +39,12 @@ def test_server_ports_are_outside_of_the_ephemeral_range() -> None:
     assert not [port for port in free_ports(50) if lowest <= port <= highest]
 
 
-@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")])
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [("127.0.0.1", "127.0.0.1"), pytest.param("::1", "[::1]", marks=needs_ipv6)],
+)
 def test_the_address_of_a_listening_socket_is_a_url(host: str, shown: str) -> None:
-    try:
-        listening = listen(host, 0)
-    except LocalError:
-        pytest.skip("expected: this machine has no IPv6")
-    with listening:
+    with listen(host, 0) as listening:
         port = urlsplit(url_of(listening)).port
         assert url_of(listening) == f"http://{shown}:{port}"
         assert port == listening.getsockname()[1]

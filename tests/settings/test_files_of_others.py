@@ -13,11 +13,9 @@ from jobwire.programs.worker import NoSuchApp, load_app
 from jobwire.settings import SettingsError, load
 from tests.cli.runner import jobwire
 from tests.support import clause
+from tests.support.machine import needs_root
 
 OTHER: Final = 65534
-needs_root: Final = pytest.mark.skipif(
-    os.geteuid() != 0, reason="expected: only root can act for another user"
-)
 
 
 @pytest.fixture

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
 
-import pytest
-
 OTHER_UID = 65534
-only_root = pytest.mark.skipif(
-    os.geteuid() != 0, reason="expected: only root can act for another user"
-)
 
 # The interpreter may lie in a folder that the other user cannot read, so it becomes that user late.
 _CLIENT = """

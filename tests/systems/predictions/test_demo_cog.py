@@ -15,7 +15,8 @@ import pytest
 from jobwire.local import StartFailed
 from jobwire.systems.predictions.demo.cog import open_predictions
 from tests.support import clause
-from tests.support.other_user import OTHER_UID, only_root
+from tests.support.machine import needs_root
+from tests.support.other_user import OTHER_UID
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_p27_cogs_folder_is_no_link_to_a_folder_of_the_user(folder: Path, tmp_pa
 
 
 @clause("P-27")
-@only_root
+@needs_root
 @pytest.mark.parametrize("opened", [True, False])
 def test_p27_a_second_user_runs_the_demo_or_learns_why_not(folder: Path, opened: bool) -> None:
     if opened:

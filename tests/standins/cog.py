@@ -16,8 +16,8 @@ from typing import Final, cast
 
 import pytest
 
-from jobwire.local import StartFailed, free_port
-from jobwire.systems.predictions.demo.cog import is_ready, open_predictions
+from jobwire.local import free_port
+from jobwire.systems.predictions.demo.cog import is_ready
 from tests.support.program import Program
 from tests.support.shared_server import Facts, shared_server
 from tests.support.thirdparty import python_with_cog
@@ -45,10 +45,6 @@ class Predictor(BaseRunner):
 @contextlib.contextmanager
 def cog_server(folder: Path) -> Generator[Facts]:
     """Start cog with the model; its worker is found by PATH."""
-    try:
-        open_predictions()
-    except StartFailed as error:
-        pytest.skip(str(error))
     python, port = python_with_cog(), free_port()
     model, temporary = folder / "model", folder / "temporary"
     model.mkdir(exist_ok=True)

@@ -19,6 +19,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.machine import short_folder
+
 Json = dict[str, Any]
 Listener = Callable[[str, Json], None]
 
@@ -54,10 +56,12 @@ class DevTools:
         # Chromium reads commands from descriptor 3 and writes to 4, so these must not be in use.
         commands, replies = (_moved_up(fd) for fd in (commands, replies))
         log = os.open(folder / "chromium.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._files = contextlib.ExitStack()
+        temporary = self._files.enter_context(short_folder())
         self._pid = os.posix_spawn(
             program,
             [program, *_FLAGS, f"--user-data-dir={folder / 'profile'}"],
-            {**os.environ, "HOME": str(folder)},
+            {**os.environ, "HOME": str(folder), "TMPDIR": str(temporary)},
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, commands, 3),
                 (os.POSIX_SPAWN_DUP2, replies, 4),
@@ -104,6 +108,7 @@ class DevTools:
         self._thread.join(_GRACE_S)
         assert not self._thread.is_alive(), "a process of Chromium still holds the pipe"
         os.close(self._receive)
+        self._files.close()
 
     def _has_ended(self) -> bool:
         return os.waitpid(self._pid, os.WNOHANG)[0] != 0

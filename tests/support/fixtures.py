@@ -7,7 +7,6 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import pytest
@@ -18,6 +17,7 @@ from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
 from tests.support import leaks
 from tests.support.cluster import Cluster
+from tests.support.machine import short_folder
 from tests.support.program import Program
 from tests.support.proxy import Proxy
 from tests.support.sentinel import Trio
@@ -127,9 +127,9 @@ def fresh() -> Fresh:
 
 @pytest.fixture
 def socket_folder() -> Iterator[Path]:
-    """A folder for Unix sockets, whose paths have 107 bytes at most: `tmp_path` may be longer."""
-    with TemporaryDirectory(dir="/tmp") as folder:
-        yield Path(folder)
+    """See `short_folder`; `tmp_path` may be too long."""
+    with short_folder() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -1,12 +1,23 @@
-"""What a test needs of the machine: a mark that skips it elsewhere, and says what is missing."""
+"""What a test needs of the machine: short paths, and marks that skip it elsewhere with a reason."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+from collections.abc import Generator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
+
+
+@contextlib.contextmanager
+def short_folder() -> Generator[Path]:
+    """A folder for Unix sockets, whose paths have 107 bytes at most: TMPDIR may be longer."""
+    with TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def _has_ipv6() -> bool:

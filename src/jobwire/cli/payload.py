@@ -9,11 +9,13 @@ import msgspec
 
 from jobwire.cli import sanitize
 from jobwire.cli.exits import CliExit, Exit
+from jobwire.json_depth import bounded
 from jobwire.text import did_you_mean
 
 if TYPE_CHECKING:
     from jobwire.api.fleet import TaskInfo
 
+_decode_members: Final = bounded(msgspec.json.Decoder(dict[str, msgspec.Raw]).decode)
 # The payload member that plain text fills, for the six built-in tasks.
 _TEXT_MEMBERS: Final = {
     "chat": "prompt",
@@ -46,10 +48,10 @@ def as_object(text: str) -> msgspec.Raw | None:
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
-        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        _decode_members(text)
     except msgspec.ValidationError:
         raise CliExit('a payload is a JSON object: {"name": …}', Exit.USAGE) from None
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise CliExit(f"the payload is not valid JSON: {error}", Exit.USAGE) from None
     return msgspec.Raw(text.encode())
 

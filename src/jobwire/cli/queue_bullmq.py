@@ -298,10 +298,11 @@ def json_argument(argument: str | None, what: str) -> Any:
     import msgspec
 
     from jobwire.cli import payload
+    from jobwire.json_depth import bounded
 
     try:
-        return msgspec.json.decode(payload.read(argument))
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        return bounded(msgspec.json.decode)(payload.read(argument))
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise CliExit(f"{what} is not valid JSON: {error}", Exit.USAGE) from None
 
 

@@ -6,6 +6,7 @@ import msgspec
 from jobwire.cli import completion, options, output, payload, sanitize
 from jobwire.cli.exits import CliExit, Exit
 from jobwire.cli.program import with_client
+from jobwire.json_depth import bounded
 
 _OUTCOMES = {"recorded": "recorded", "same": "recorded before, with the same value"}
 
@@ -42,7 +43,7 @@ def command(job_id: str, name: str, value: str | None) -> None:
 def _parsed(text: str) -> object:
     """The value of a text. A mistake in JSON is not sent: a signal has one value, for good."""
     try:
-        return msgspec.json.decode(text, type=msgspec.Raw)
+        return bounded(msgspec.json.Decoder(msgspec.Raw).decode)(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         if text.lstrip().startswith(("{", "[", '"')):
             raise CliExit(f"the value is not valid JSON: {error}", Exit.USAGE) from None

@@ -29,6 +29,7 @@ from jobwire.gateway.access import Access, SelfAuthenticated, Verify
 from jobwire.gateway.problems import Headers, Problem, invalid_body
 from jobwire.gateway.query_reader import QueryReader
 from jobwire.gateway.request import HttpRequest, Reply
+from jobwire.json_depth import is_too_deep
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -114,13 +115,13 @@ def read_body(
 ) -> B:
     """The decoded body, or its part at the JSON pointer `place`; raises Problem for the first
     fault."""
+    if is_too_deep(body):
+        raise Problem(too_deep, "the body is nested too deeply")
     try:
         return decode(body)
     except msgspec.ValidationError as error:
         decoder = getattr(decode, "__self__", None)
         raise invalid_body(error, place, getattr(decoder, "type", None)) from None
-    except RecursionError:
-        raise Problem(too_deep, "the body is nested too deeply") from None
     except UnicodeDecodeError:
         raise Problem(INVALID_JSON, "the body is not valid UTF-8") from None
     except msgspec.DecodeError as error:

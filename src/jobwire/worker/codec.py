@@ -10,6 +10,8 @@ from typing import Final, Protocol, cast, runtime_checkable
 
 import msgspec
 
+from jobwire.json_depth import is_too_deep
+
 MAX_RESULT_BYTES: Final = 1_048_576
 MAX_REPORT_BYTES: Final = 65_536
 
@@ -47,6 +49,8 @@ def to_json(value: object, limit_bytes: int = MAX_RESULT_BYTES) -> str:
         if len(raw) > limit_bytes:
             size = f"{len(raw):,} bytes of JSON are more than the {limit_bytes:,} allowed"
             raise JsonTooLarge(size)
+        if is_too_deep(raw):
+            raise NotJson("it is nested too deeply")
         # The encoder writes NaN and Infinity as null, which a reader would take for "no value".
         if b"null" in raw and _contains_nan(msgspec.to_builtins(value, enc_hook=_unknown)):
             raise NotJson("it contains NaN or Infinity")
@@ -62,10 +66,16 @@ def to_json(value: object, limit_bytes: int = MAX_RESULT_BYTES) -> str:
 
 
 def _contains_nan(value: object) -> bool:
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if isinstance(value, dict):
-        return any(map(_contains_nan, cast("dict[object, object]", value).values()))
-    if isinstance(value, list | tuple):
-        return any(map(_contains_nan, cast("list[object]", value)))
+    """Level by level: a deep value must not need a deep stack."""
+    level: list[object] = [value]
+    while level:
+        below: list[object] = []
+        for each in level:
+            if isinstance(each, float) and not math.isfinite(each):
+                return True
+            if isinstance(each, dict):
+                below.extend(cast("dict[object, object]", each).values())
+            elif isinstance(each, list | tuple):
+                below.extend(cast("list[object]", each))
+        level = below
     return False

@@ -8,6 +8,7 @@ from typing import Final, cast
 import msgspec
 
 from jobwire.job.messages import Json
+from jobwire.json_depth import bounded
 
 _STRING: Final = r'"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*)'
 _CLOSED_STRING: Final = re.compile(_STRING + '"')
@@ -15,10 +16,9 @@ _STRING_OR_BRACE: Final = re.compile(_STRING + r'"|[{}]')
 _TITLES: Final = ("title", "step", "description", "text", "name", "action", "task", "content")
 _FENCED: Final = re.compile(r"```[a-z]*\n(.*?)\n?```", re.DOTALL)
 _HIGH_SURROGATE: Final = re.compile("[\ud800-\udbff]$")
-
-
 # A model may also nest brackets until its tokens are used up.
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+_decode: Final = bounded(msgspec.json.Decoder().decode)
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeError)
 NO_JSON: Final = object()
 """What `json_value` returns for a text that is not JSON."""
 
@@ -27,7 +27,7 @@ def json_value(text: str) -> object:
     """The value that the text is, or that its only fenced block is."""
     fenced = _FENCED.fullmatch(text.strip().removeprefix("\ufeff"))
     try:
-        return msgspec.json.decode(fenced[1] if fenced else text.removeprefix("\ufeff"))
+        return _decode(fenced[1] if fenced else text.removeprefix("\ufeff"))
     except _UNREADABLE:
         return NO_JSON
 
@@ -37,7 +37,7 @@ def json_object(text: str) -> dict[str, Json] | None:
     inside = text[text.find("{") : text.rfind("}") + 1]
     for candidate in (text, inside):
         try:
-            read = msgspec.json.decode(candidate)
+            read = _decode(candidate)
         except _UNREADABLE:
             continue
         if isinstance(read, dict):

@@ -18,6 +18,7 @@ from jobwire.job.messages import (
     ServedQueue,
     TaskDefinition,
 )
+from jobwire.json_depth import bounded
 from jobwire.systems.jobs.contract import (
     DEFAULT_QUEUE,
     MAX_EVENT_BYTES,
@@ -35,8 +36,8 @@ _MAX_MISSING: Final = 16
 _MAX_TRACEBACK: Final = 16_384
 _MAX_QUEUES: Final = 1_000
 _STATUSES: Final = {status.value: status for status in Status}
-_decode = msgspec.json.Decoder().decode
-_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_decode = bounded(msgspec.json.Decoder().decode)
+_decode_raw = bounded(msgspec.json.Decoder(msgspec.Raw).decode)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -108,8 +109,8 @@ class WaitData(msgspec.Struct):
 
 
 _decode_waits: Final = msgspec.json.Decoder(WaitData).decode
-_decode_queues: Final = msgspec.json.Decoder(list[RegistrationQueue]).decode
-_decode_missing: Final = msgspec.json.Decoder(list[RegistrationRequirement]).decode
+_decode_queues: Final = bounded(msgspec.json.Decoder(list[RegistrationQueue]).decode)
+_decode_missing: Final = bounded(msgspec.json.Decoder(list[RegistrationRequirement]).decode)
 
 
 class Record(NamedTuple):
@@ -255,7 +256,7 @@ def read_payload(text: str) -> Json:
     """J-38: the JSON object, or `{"_raw": text}` for any other text."""
     try:
         value = cast(Json, _decode(text))
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except (msgspec.DecodeError, ValueError):
         value = None
     if isinstance(value, dict):
         return value
@@ -283,7 +284,7 @@ def json_or_text(text: str) -> bytes:
         # Fails for invalid bytes and lone surrogates.
         whole = text.encode()
         _decode_raw(whole)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except (msgspec.DecodeError, ValueError):
         return _encode(readable(text))
     return whole
 
@@ -345,7 +346,7 @@ def read_missing_requirements(text: str) -> tuple[MissingRequirement, ...]:
     """The missing requirements of a registration; empty for any other text."""
     try:
         rows = _decode_missing(text)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except (msgspec.DecodeError, ValueError):
         return ()
     return tuple(
         MissingRequirement(_clip(each.part), _clip(each.wrong), _clip(each.fix or each.cure))
@@ -366,7 +367,7 @@ def read_served_queues(text: str) -> tuple[ServedQueue, ...]:
     """The queues of a registration; empty for any other text."""
     try:
         rows = _decode_queues(text)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except (msgspec.DecodeError, ValueError):
         return ()
     return tuple(ServedQueue(each.wire, each.queue, each.tasks) for each in rows[:_MAX_QUEUES])
 

@@ -10,6 +10,7 @@ from typing import Final, cast
 
 import msgspec
 
+from jobwire.json_depth import bounded
 from jobwire.systems.jobs.codec import readable
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.replies import collect, server_ms
@@ -28,7 +29,7 @@ class _Error(msgspec.Struct):
     message: str = ""
 
 
-_decode_error: Final = msgspec.json.Decoder(_Error).decode
+_decode_error: Final = bounded(msgspec.json.Decoder(_Error).decode)
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ def code_and_line(error_json: str) -> tuple[str, str]:
     """Code and first line of an error object, as the kind of its failure has them."""
     try:
         error = _decode_error(error_json)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except (msgspec.MsgspecError, ValueError):
         return "", ""
     first = re.split(r"[\r\n]", error.message, maxsplit=1)[0]
     line = first.encode()[:200].decode(errors="replace")

@@ -11,6 +11,7 @@ from typing import Final, NoReturn, cast
 import msgspec
 
 from jobwire.job.errors import RefusedError
+from jobwire.json_depth import is_too_deep
 from jobwire.systems.jobs.contract import MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, Code
 
 _decode: Final = msgspec.json.Decoder[object]().decode
@@ -31,23 +32,19 @@ def check_payload(text: str) -> None:
             code="payload_too_large",
             status=413,
         )
+    if is_too_deep(text, MAX_PAYLOAD_DEPTH):
+        raise _refused(f"it is nested deeper than {MAX_PAYLOAD_DEPTH} levels")
     try:
         value = _read_plain(text) or read_strictly(text)
-    except RecursionError:
-        raise _too_deep() from None
     except ValueError as error:
         raise _refused(str(error)) from None
     if not isinstance(value, dict):
         raise _refused("it must be an object")
-    # With fewer brackets than levels it cannot be too deep; most payloads are flat.
-    brackets = text.count("{") + text.count("[")
-    if brackets > MAX_PAYLOAD_DEPTH and _too_deep_below(cast("object", value)):
-        raise _too_deep()
     if "\\" in text and _SURROGATE in text.lower():
         try:
             # As raw text: no number is converted.
             msgspec.json.decode(text, type=msgspec.Raw)
-        except (msgspec.DecodeError, ValueError, RecursionError):
+        except (msgspec.DecodeError, ValueError):
             raise _refused("it contains a lone surrogate") from None
 
 
@@ -59,7 +56,7 @@ def _read_plain(text: str) -> object:
     try:
         value = _decode(text)
         written = _encode(value)
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         return None
     # A repeated member is read once: two quotes are missing.
     return value if written.count(b'"') == text.count('"') else None
@@ -118,21 +115,6 @@ def _convertible(digits: str) -> int:
     return size
 
 
-def _too_deep_below(value: object) -> bool:
-    level: list[object] = [value]
-    for _ in range(MAX_PAYLOAD_DEPTH):
-        below: list[object] = []
-        for item in level:
-            if isinstance(item, dict):
-                below.extend(item.values())  # pyright: ignore[reportUnknownArgumentType] - any JSON
-            elif isinstance(item, list):
-                below.extend(item)  # pyright: ignore[reportUnknownArgumentType] - any JSON
-        level = below
-        if not level:
-            return False
-    return any(isinstance(item, dict | list) for item in level)
-
-
 def _decoder(parse_int: Callable[[str], int]) -> json.JSONDecoder:
     # Numbers are stored as text: no rounding.
     return json.JSONDecoder(
@@ -154,7 +136,3 @@ _scan = cast("Callable[[str, int], tuple[object, int]]", vars(_STRICT)["scan_onc
 
 def _refused(reason: str) -> RefusedError:
     return RefusedError(f"payload is not acceptable: {reason}", code=Code.INVALID_PAYLOAD)
-
-
-def _too_deep() -> RefusedError:
-    return _refused(f"it is nested deeper than {MAX_PAYLOAD_DEPTH} levels")

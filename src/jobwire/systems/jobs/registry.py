@@ -16,6 +16,7 @@ import msgspec
 
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.messages import MissingRequirement, ServedQueue, TaskDefinition
+from jobwire.json_depth import bounded
 from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.codec import (
     number,
@@ -451,10 +452,13 @@ class _TaskText(msgspec.Struct):
     queue: str = DEFAULT_QUEUE
 
 
+_decode_task: Final = bounded(msgspec.json.Decoder(_TaskText).decode)
+
+
 def _read_task(name: str, text: str, started_ms: int = 0) -> Registration:
     try:
-        task = msgspec.json.decode(text, type=_TaskText)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+        task = _decode_task(text)
+    except (msgspec.DecodeError, ValueError):
         return Registration(TaskDefinition(name), DEFAULT_QUEUE, started_ms)
     schema, example = bytes(task.schema).decode(), bytes(task.example).decode()
     definition = TaskDefinition(

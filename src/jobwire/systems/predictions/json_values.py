@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import cast
+from typing import Final, cast
+
+from jobwire.json_depth import bounded
+
+parse: Final = bounded(json.loads)
+"""Any JSON; ValueError for what is not, or is nested too deeply."""
 
 
 def loads(body: bytes) -> Mapping[str, object] | None:
     """The JSON object in these bytes; None for anything else."""
     try:
-        loaded: object = json.loads(body)
-    except (ValueError, RecursionError):
+        loaded: object = parse(body)
+    except ValueError:
         return None
     return cast("Mapping[str, object]", loaded) if isinstance(loaded, dict) else None
 

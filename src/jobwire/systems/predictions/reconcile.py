@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from jobwire.json_depth import bounded
 from jobwire.objects import (
     Bucket,
     Entry,
@@ -77,7 +78,7 @@ class _Listing(Struct, frozen=True):
     writer: str = ""
 
 
-_decode: Final = msgspec.json.Decoder(_Listing).decode
+_decode: Final = bounded(msgspec.json.Decoder(_Listing).decode)
 
 
 async def reconcile(
@@ -227,7 +228,7 @@ async def _read_listing(flow: Flow) -> tuple[_Listing | None, Version | None]:
         return None, None
     try:
         return _decode(found.body), found.version
-    except (msgspec.MsgspecError, RecursionError):
+    except msgspec.MsgspecError:
         log.warning("listing not readable key=%(key)s; it is rewritten", {"key": LISTING_KEY})
         return None, found.version
 

@@ -10,11 +10,12 @@ from typing import Final
 import msgspec
 
 from jobwire.job.errors import RefusedError
+from jobwire.json_depth import TooDeep, bounded
 from jobwire.systems.queues import contract
 from jobwire.systems.queues.options import BullJobOptions, Keep, Retention
 
 _INTEGER: Final = re.compile(r"-?[0-9]+")
-_decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_raw: Final = bounded(msgspec.json.Decoder(msgspec.Raw).decode)
 _MAX_DELAY_MS: Final = 10 * 365 * 86_400_000
 
 _COLONS: Final = 2
@@ -96,7 +97,9 @@ def check_json(text: str, what: str) -> None:
     """Text that every program of the wire can parse; NaN and Infinity are not JSON."""
     try:
         _decode_raw(text)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except TooDeep:
+        raise refuse(f"{what} is nested too deeply") from None
+    except (msgspec.DecodeError, ValueError):
         raise refuse(f"{what} is not JSON; NaN and Infinity are not either") from None
 
 

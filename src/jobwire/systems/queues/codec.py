@@ -12,10 +12,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from jobwire.job.messages import Json
+from jobwire.json_depth import bounded
 from jobwire.systems.queues.contract import KEEP_LIMIT, BullField, BullState, KeepRule, Opt
 from jobwire.valkey import Reply
 
-_decode: Final = msgspec.json.Decoder().decode
+_decode: Final = bounded(msgspec.json.Decoder().decode)
+_decode_raw: Final = bounded(msgspec.json.Decoder(msgspec.Raw).decode)
 _ATTEMPTS: Final = Opt.ATTEMPTS.value
 _PRIORITY: Final = Opt.PRIORITY.value
 _SHORT: Final = 200
@@ -136,7 +138,7 @@ def _read_started(job_id: str, row: _Row) -> JobHash:
     payload: Json = None
     try:
         payload = cast(Json, _decode(data or ""))
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except (msgspec.DecodeError, ValueError):
         problem = problem or _BAD_DATA
     if name is None:
         problem = problem or _NO_NAME
@@ -249,7 +251,7 @@ def read_json(text: str) -> Json:
     """A value that another program wrote; None if it is not JSON."""
     try:
         return cast(Json, _decode(text))
-    except (msgspec.DecodeError, ValueError, RecursionError):
+    except (msgspec.DecodeError, ValueError):
         return None
 
 
@@ -276,8 +278,8 @@ _short_options: Final = lru_cache(maxsize=256)(_object)
 def _is_json(text: str) -> bool:
     try:
         text.encode()
-        msgspec.json.decode(text, type=msgspec.Raw)
-    except (msgspec.DecodeError, ValueError, RecursionError):
+        _decode_raw(text)
+    except (msgspec.DecodeError, ValueError):
         return False
     return True
 

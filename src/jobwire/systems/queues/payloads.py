@@ -10,6 +10,7 @@ from typing import Annotated, Final, cast
 import msgspec
 from msgspec import Meta
 
+from jobwire.json_depth import bounded
 from jobwire.systems.queues.checks import refuse
 
 VIDEO_GENERATION: Final = "video-generation"
@@ -64,12 +65,12 @@ def check_payload(queue: str) -> Callable[[str, str], None] | None:
     kind = PAYLOADS.get(_plain(queue))
     if kind is None:
         return None
-    decode = msgspec.json.Decoder(kind).decode
+    decode = bounded(msgspec.json.Decoder(kind).decode)
 
     def check(_: str, data_json: str) -> None:
         try:
             decode(data_json)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except msgspec.DecodeError as error:
             raise refuse(f"the data does not fit the schema of {queue}: {error}") from None
 
     return check

@@ -21,6 +21,7 @@ from jobwire.handlers.llm.models.reasoning import ReasoningFilter
 from jobwire.handlers.llm.models.replies import ServerLabel
 from jobwire.handlers.llm.models.schemas import Chunk, Delta, ToolCallDelta
 from jobwire.job.messages import Json
+from jobwire.json_depth import bounded
 
 _FINISH_REASONS: Final = {
     "length": "length",
@@ -34,6 +35,7 @@ _FINISH_REASONS: Final = {
 """OpenAI's name for what servers send; any other is `stop`: `eos_token`, `stop_sequence`, …"""
 MAX_ANSWER_BYTES: Final = 1 << 20
 _MAX_TOOL_CALLS: Final = 128
+_decode_raw: Final = bounded(msgspec.json.Decoder(msgspec.Raw).decode)
 
 
 class AnswerParser:
@@ -171,7 +173,7 @@ def _is_complete(arguments: str) -> bool:
     if not arguments.rstrip().endswith("}"):
         return False
     try:
-        msgspec.json.decode(arguments, type=msgspec.Raw)
+        _decode_raw(arguments)
     except (msgspec.DecodeError, UnicodeError):
         return False
     return True

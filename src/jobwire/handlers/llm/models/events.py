@@ -14,9 +14,11 @@ from typing import Final
 import msgspec
 
 from jobwire.handlers.llm.models.errors import ModelError
+from jobwire.json_depth import bounded
 
 DONE: Final = b"[DONE]"
 _MAX_EVENT_BYTES: Final = 1 << 20
+_decode_raw: Final = bounded(msgspec.json.Decoder(msgspec.Raw).decode)
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 
 
@@ -70,7 +72,7 @@ def _is_json(data: bytes) -> bool:
     if not data.endswith(b"}"):
         return False
     try:
-        msgspec.json.decode(data, type=msgspec.Raw)
+        _decode_raw(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
     return True

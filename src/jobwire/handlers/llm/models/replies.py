@@ -18,6 +18,7 @@ from jobwire.handlers.llm.models import Usage
 from jobwire.handlers.llm.models.errors import ModelError, ModelRefused, RetryLimit
 from jobwire.handlers.llm.models.schemas import Chunk, ErrorBody, ErrorReply, VectorsBody
 from jobwire.handlers.llm.models.secrets import SecretMask
+from jobwire.json_depth import bounded
 
 _MAX_QUOTE: Final = 300
 
@@ -49,9 +50,9 @@ _RATE_LIMITED: Final = frozenset(
 _TOO_LONG_TO_EMBED: Final = ("too large to process", "input length exceeds", "input is too long")
 
 
-_read_chunk: Final = msgspec.json.Decoder(Chunk).decode
-_read_vectors: Final = msgspec.json.Decoder(VectorsBody).decode
-_read_refusal: Final = msgspec.json.Decoder(ErrorReply).decode
+_read_chunk: Final = bounded(msgspec.json.Decoder(Chunk).decode)
+_read_vectors: Final = bounded(msgspec.json.Decoder(VectorsBody).decode)
+_read_refusal: Final = bounded(msgspec.json.Decoder(ErrorReply).decode)
 
 
 class ServerLabel(NamedTuple):

@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, UnsetType, structs
 
 from jobwire.api import jobs as api
 from jobwire.job.messages import JobRequest, Submitted
+from jobwire.json_depth import bounded
 from jobwire.systems.jobs.codec import (
     ErrorObject,
     Record,
@@ -27,7 +28,8 @@ _MAX_PREVIEW: Final = 1024
 """Characters of a value in a list."""
 _MAX_TEXT: Final = 500
 """Characters of a text in a list."""
-_decode_error: Final = msgspec.json.Decoder(ErrorObject).decode
+_decode: Final = bounded(msgspec.json.Decoder().decode)
+_decode_error: Final = bounded(msgspec.json.Decoder(ErrorObject).decode)
 _HIDDEN: Final[Any] = UNSET
 """The value of a member that is left out of the response."""
 
@@ -205,8 +207,8 @@ def _preview(text: str) -> Raw:
     if not text:
         return _NULL
     if len(text) <= _MAX_PREVIEW:
-        with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
-            msgspec.json.decode(text)
+        with contextlib.suppress(msgspec.MsgspecError, ValueError):
+            _decode(text)
             return Raw(text.encode())
     return Raw(msgspec.json.encode(readable(_cut(text))))
 
@@ -217,7 +219,7 @@ def _error_preview(text: str) -> Raw:
         return _preview(text)
     try:
         error = _decode_error(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except (msgspec.MsgspecError, ValueError):
         return _preview(text)
     error.code, error.message, error.partial = _cut(error.code), _cut(error.message), UNSET
     return Raw(msgspec.json.encode(error))

@@ -13,10 +13,12 @@ from typing import Final, cast
 
 import msgspec
 
+from jobwire.json_depth import bounded
 from jobwire.json_schema.validator import SchemaValidator, UnusableSchema
 from jobwire.schema_hints import Schema, hint
 from jobwire.systems.jobs.registry import WorkerRegistry
 
+_decode: Final = bounded(msgspec.json.Decoder().decode)
 _log = logging.getLogger("jobwire.streams")
 _MAX_VALIDATORS: Final = 1_000
 _MAX_MESSAGE: Final = 300
@@ -70,8 +72,8 @@ class PayloadCheck:
 
 def _compiled(schema: str) -> SchemaValidator | None:
     try:
-        return SchemaValidator(msgspec.json.decode(schema))
-    except (UnusableSchema, RecursionError, msgspec.DecodeError) as error:
+        return SchemaValidator(_decode(schema))
+    except (UnusableSchema, msgspec.DecodeError) as error:
         text = str(error)[:_MAX_MESSAGE]
         _log.warning(
             "a worker's schema cannot be used error=%(error)s; payloads unchecked", {"error": text}

@@ -20,6 +20,7 @@ from jobwire.gateway.route import read_body
 from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.job.errors import RefusedError
 from jobwire.job.messages import JobId, JobRequest
+from jobwire.json_depth import is_too_deep
 from jobwire.systems.jobs.payload import check_payload, read_strictly
 
 _TURN_BYTES: Final = 256 << 10
@@ -85,6 +86,8 @@ def signal_value(name: str, body: bytes) -> str:
         raise Problem(api.BAD_SIGNAL)
     try:
         text = body.decode() if body.strip() else "null"
+        if is_too_deep(text):
+            raise Problem(api.BAD_SIGNAL, "the value is nested too deeply")
         value = msgspec.json.format(text, indent=-1)
         check_payload(f'{{"value":{text}}}')
     except RefusedError as refused:
@@ -92,8 +95,6 @@ def signal_value(name: str, body: bytes) -> str:
         raise Problem(api.BAD_SIGNAL, f"the value {reason}") from None
     except (msgspec.DecodeError, ValueError) as error:
         raise Problem(api.BAD_SIGNAL, f"the value is not JSON: {error}") from None
-    except RecursionError:
-        raise Problem(api.BAD_SIGNAL, "the value is nested too deeply") from None
     return value
 
 

@@ -7,7 +7,6 @@ intent is recorded; only a store that does not answer makes Telegram send it aga
 from __future__ import annotations
 
 import hmac
-import json
 import logging
 from collections.abc import Mapping
 from typing import Final
@@ -17,7 +16,7 @@ from jobwire.systems.predictions import texts
 from jobwire.systems.predictions.contract import TaskErrorCode
 from jobwire.systems.predictions.flow import Flow
 from jobwire.systems.predictions.intent import Photo
-from jobwire.systems.predictions.json_values import mapping, text
+from jobwire.systems.predictions.json_values import mapping, parse, text
 from jobwire.systems.predictions.records import BadIntent
 from jobwire.systems.predictions.telegram.api import ApiResult, BotApi
 from jobwire.systems.predictions.telegram.updates import (
@@ -157,8 +156,8 @@ async def take_body(bot: TelegramBot, body: bytes) -> Answer:
     200 also for an update that cannot be understood: Telegram would send it again and again.
     """
     try:
-        update: object = json.loads(body)
-    except (ValueError, RecursionError):
+        update: object = parse(body)
+    except ValueError:
         bot.flow.deps.counts.add("updates", "skipped")
         log.warning("update skipped: it is not JSON")
         return Answer(200, "skipped")

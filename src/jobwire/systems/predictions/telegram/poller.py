@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from jobwire.json_depth import bounded
 from jobwire.objects import Bucket, Found, Missing, ObjectsError, Unavailable, Version
 from jobwire.systems.predictions.contract import POLLER_KEY
 from jobwire.systems.predictions.http_client import NoAnswer
@@ -57,12 +58,15 @@ class PollerLease(msgspec.Struct, frozen=True):
         return self.poller != name and self.until_ms > now_ms
 
 
+_decode_lease: Final = bounded(msgspec.json.Decoder(PollerLease).decode)
+
+
 async def read_lease(bucket: Bucket) -> tuple[Found | Missing, PollerLease]:
     """The lease in the bucket; one that cannot be read counts as expired."""
     found = await bucket.get(POLLER_KEY, max_bytes=_MAX_LEASE_BYTES)
     if isinstance(found, Found):
-        with suppress(msgspec.MsgspecError, RecursionError):
-            return found, msgspec.json.decode(found.body, type=PollerLease)
+        with suppress(msgspec.MsgspecError):
+            return found, _decode_lease(found.body)
     return found, PollerLease()
 
 

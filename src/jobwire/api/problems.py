@@ -4,9 +4,20 @@ Each kind is declared once: here, or in the module of its system. `code` is stab
 `gateway/problems.py` raises them. Every text is sent to clients.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
+
+REASONS: Final[Mapping[int, str]] = {
+    **{status.value: status.phrase for status in HTTPStatus},
+    # The names of RFC 9110, which Python has since 3.13.
+    413: "Content Too Large",
+    414: "URI Too Long",
+    416: "Range Not Satisfiable",
+    422: "Unprocessable Content",
+}
+"""The name of each status, in problems and in responses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +31,7 @@ class ProblemKind:
 
     @property
     def title(self) -> str:
-        return HTTPStatus(self.status).phrase
+        return REASONS[self.status]
 
     def document(self, detail: str = "", **more: object) -> dict[str, object]:
         """The body of the response."""

@@ -6,10 +6,9 @@ the connection still gets its response. Created by `connection` for each request
 
 import asyncio
 from collections.abc import Callable
-from http import HTTPStatus
 from typing import Final
 
-from jobwire.api.problems import INTERNAL, ProblemKind
+from jobwire.api.problems import INTERNAL, REASONS, ProblemKind
 from jobwire.gateway.flow_control import FlowControl
 from jobwire.gateway.problems import MEDIA_TYPE, Problem
 from jobwire.gateway.request import SAFETY, ASGIApp, Message, new_request_id
@@ -21,7 +20,7 @@ MAX_UNWANTED_BYTES: Final = 1 << 20
 _MAX_COPIED: Final = 64 << 10
 """A larger body is not copied behind its head: many clients may read the same one."""
 _STATUS_LINES: Final = {
-    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
+    status: f"HTTP/1.1 {status} {reason}\r\n".encode() for status, reason in REASONS.items()
 }
 _DISCONNECT: Final = "http.disconnect"
 _log = component("gateway.connection")

@@ -152,13 +152,13 @@ def test_j57_one_tenant_alone_has_the_whole_queue(valkey: LocalValkey, plain: Pl
 
 @clause("J-57")
 def test_j57_a_batch_counts_its_jobs_against_the_rate(valkey: LocalValkey) -> None:
-    settings = GatewaySettings(keys=KEYS, submit_rate=5)
+    settings = GatewaySettings(keys=KEYS, submit_rate=1)
     with ServedJobs(valkey.url, gateway=settings) as served:
         batch = {"jobs": [BODY] * 100}
         assert served.client.post("/v1/jobs/batch", json=batch, headers=bearer("acme")).is_success
         refused = served.client.post("/v1/jobs", json=BODY, headers=bearer("acme"))
         problem(refused, 429, "rate_limited")
-        assert int(refused.headers["retry-after"]) >= 15
+        assert int(refused.headers["retry-after"]) >= 75
         assert served.client.post("/v1/jobs", json=BODY, headers=bearer("globex")).is_success
 
 
@@ -276,14 +276,10 @@ async def test_j57_a_job_that_waits_longer_than_its_ttl_stays_counted(
     in_bytes: ServedJobs, lab: StreamsLab, raw: Raw
 ) -> None:
     """Regression: a waiting job is extended, so a ttl of a second was no bound at all."""
-    assert len(fill(in_bytes, ttl_s=2)) == 4
-    ended_ms = raw.now_ms() + 4500
-
-    async def is_later() -> bool:
-        await lab.maintain("extend_ttl")
-        return raw.now_ms() > ended_ms
-
-    await wait_until(is_later, "two lifetimes of the jobs")
+    assert len(fill(in_bytes, ttl_s=600)) == 4
+    for _ in range(4):
+        raw.let_pass(400)
+        assert await lab.maintain("extend_ttl") == 4
     assert not is_accepted(in_bytes)
 
 

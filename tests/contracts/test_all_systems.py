@@ -288,7 +288,7 @@ def test_o11_failures_of_all_systems_are_grouped_by_kind(site: AllSystems) -> No
         wanted = {"jobs", "queues", "images", "predictions"}
         return body["failures"] if failing(body) == wanted else None
 
-    kinds = site.until("acme", "/v1/failures?hours=1", all_kinds)
+    kinds = site.until("acme", "/v1/failures?hours=2", all_kinds)
     queues = next(each for each in kinds if each["system"] == "queues")
     assert (queues["name"], queues["task"], queues["code"]) == ("mail", "fail", "ValueError")
     assert queues["message"] == "no disk …"
@@ -300,7 +300,7 @@ def test_o11_failures_of_all_systems_are_grouped_by_kind(site: AllSystems) -> No
         failed["error"]["code"],
         image["image_id"],
     )
-    body = site.get("acme", "/v1/failures?hours=1")
+    body = site.get("acme", "/v1/failures?hours=2")
     assert body["scanned"] == body["total"] == body["count"]
 
 

@@ -145,6 +145,7 @@ def test_g22_doctor_knows_the_level(synced: LocalValkey, tmp_path: Path) -> None
 
 
 @clause("G-4")
+@pytest.mark.usefixtures("product_limits")
 def test_g22_a_silent_shard_does_not_keep_the_others_from_the_level(
     synced: LocalValkey, tmp_path: Path
 ) -> None:

@@ -12,6 +12,34 @@ from jobwire.systems.jobs.scripts import SCRIPTS
 from tests.support import Plain
 
 OVER = "the-end-of-the-recording"
+# Lifetimes, the time of the next renewal, and the times that both are compared with.
+_LET_PASS = """
+local passed_ms = tonumber(ARGV[1])
+for _, pattern in ipairs({'job:*', 'idempotency:*'}) do
+  for _, key in ipairs(redis.call('KEYS', pattern)) do
+    redis.call('PEXPIRE', key, redis.call('PTTL', key) - passed_ms)
+    if redis.call('TYPE', key).ok == 'hash' then
+      for _, name in ipairs({'created_ts', 'updated_ts', 'started_ts'}) do
+        if redis.call('HEXISTS', key, name) == 1 then
+          redis.call('HINCRBY', key, name, -passed_ms)
+        end
+      end
+    end
+  end
+end
+for _, id in ipairs(redis.call('ZRANGE', 'jobs:open', 0, -1)) do
+  redis.call('ZINCRBY', 'jobs:open', -passed_ms, id)
+end
+for _, key in ipairs(redis.call('KEYS', 'jobs:bytes:*')) do
+  local spans = redis.call('HGETALL', key)
+  for at = 1, #spans, 2 do
+    if spans[at] ~= 'total' then
+      redis.call('HDEL', key, spans[at])
+      redis.call('HSET', key, spans[at] - passed_ms / 1000, spans[at + 1])
+    end
+  end
+end
+"""
 Fields = dict[str, str]
 
 
@@ -48,6 +76,10 @@ class Raw:
         """Store a value of another type under a key of the wire."""
         self.delete(key)
         self.call("SET", key, "not yours", "EX", 600)
+
+    def let_pass(self, seconds: float) -> None:
+        """Make all jobs older, as if this time had passed without a program that runs."""
+        self.plain.eval(_LET_PASS, 0, round(1000 * seconds))
 
     # Hashes and sorted sets
 

@@ -36,7 +36,7 @@ class MemoryLab:
     async def silence(self, worker: MemoryEngine) -> None:
         for record in self.queue.jobs.values():
             if record.holder == worker.consumer:
-                record.lease_until_s = 0.0
+                record.silent = True
 
     async def reports(self, job_id: str) -> Sequence[str]:
         return [report.kind for report in self.queue.jobs[JobId(job_id)].events]

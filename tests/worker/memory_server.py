@@ -64,6 +64,9 @@ class Record:
     token: Token | None = None
     holder: str = ""
     lease_until_s: float = 0.0
+    renewals: int = 0
+    silent: bool = False
+    """Its lease has expired for the server."""
     cancel: bool = False
     outcome: Outcome | None = None
     """The latest outcome."""
@@ -75,7 +78,11 @@ class Record:
 
 
 class MemoryServer:
-    """The state of a server; any number of workers and producers use one."""
+    """The state of a server; any number of workers and producers use one.
+
+    It takes a job away only if a test says that its worker is `silent`: a test process that stands
+    still for some seconds keeps its jobs, however short the leases are that its workers know.
+    """
 
     def __init__(self, lease_s: float = 30.0) -> None:
         self.lease_s = lease_s
@@ -174,7 +181,7 @@ class MemoryServer:
     def has_work(self) -> bool:
         now_s = time.monotonic()
         with self.lock:
-            self._put_back_the_silent(now_s)
+            self._put_back_the_silent()
             return any(self.is_due(self.jobs[each], now_s) for each in self.line)
 
     def is_due(self, record: Record, now_s: float) -> bool:
@@ -187,7 +194,7 @@ class MemoryServer:
         self.check_up()
         now_s = time.monotonic()
         with self.lock:
-            self._put_back_the_silent(now_s)
+            self._put_back_the_silent()
             due = [each for each in self.line if self.is_due(self.jobs[each], now_s)][:limit]
             for job_id in due:
                 self.line.remove(job_id)
@@ -198,7 +205,7 @@ class MemoryServer:
         record.token = Token(f"token-{next(self._serial)}")
         record.deliveries += 1
         record.last_report = 0
-        record.lease_until_s = now_s + self.lease_s
+        record.lease_until_s, record.silent = now_s + self.lease_s, False
         return self.lease(record)
 
     def lease(self, record: Record) -> LeasedJob:
@@ -213,9 +220,9 @@ class MemoryServer:
             job, record.token, Policy(request.max_attempts, request.timeout_s), None, None
         )
 
-    def _put_back_the_silent(self, now_s: float) -> None:
+    def _put_back_the_silent(self) -> None:
         for record in self.jobs.values():
-            if record.state is State.RUNNING and record.lease_until_s <= now_s:
+            if record.state is State.RUNNING and record.silent:
                 record.state = State.WAITING
                 self.line.append(record.id)
 
@@ -300,6 +307,8 @@ class MemoryServer:
             if self.owned(leased) is None:
                 return RenewAnswer.LOST
             record.lease_until_s = time.monotonic() + self.lease_s
+            record.silent = False
+            record.renewals += 1
             return RenewAnswer.CANCEL if record.cancel else RenewAnswer.RENEWED
 
     def seize(self, job_id: JobId) -> None:

@@ -16,6 +16,8 @@ from jobwire.job.errors import Fail, Retry
 from jobwire.worker import App, Context
 
 app = App()
+TIMEOUT_S = 4.0
+"""Of a handler that restarts its timeout every tenth of a second, for longer than that."""
 
 
 class Numbers(msgspec.Struct):
@@ -36,7 +38,7 @@ async def add_async(ctx: Context[Numbers]) -> dict[str, int]:
 
 @app.handler("waits for its turn", process=True)
 def waits_for_its_turn(ctx: Context) -> str:
-    for _ in range(15):
+    for _ in range(round(12 * TIMEOUT_S)):
         ctx.restart_timeout()
         time.sleep(0.1)
     return "in time"

@@ -14,11 +14,11 @@ from jobwire.job.messages import Done, JobId, LeasedJob, RenewAnswer
 from jobwire.job.states import State
 from jobwire.worker import App, Context
 from tests.support import clause, wait_until
+from tests.support.wait import DEADLINE_S
 from tests.worker.conftest import StartWorker
 from tests.worker.memory import MemoryEngine, MemoryLeaseRenewer, MemoryServer
-from tests.worker.process_handlers import add, waits_for_its_turn
+from tests.worker.process_handlers import TIMEOUT_S, add, waits_for_its_turn
 
-DEADLINE_S = 20.0
 
 
 def lease_ran_out(server: MemoryServer, job_id: JobId) -> bool:
@@ -32,10 +32,10 @@ async def test_j56_renewal_ends_some_time_after_a_job_s_timeout(
 ) -> None:
     """Another job of the same worker, which waits for something while a handler blocks the loop."""
     monkeypatch.setattr("jobwire.worker.lease_renewal._PAST_TIMEOUT_S", 0.2)
-    server = MemoryServer(lease_s=1.0)
+    server = MemoryServer(lease_s=0.3)
     engine = MemoryEngine(server)
     app = App()
-    waits, may_end, ran_out = asyncio.Event(), asyncio.Event(), threading.Event()
+    waits, may_end, ended = asyncio.Event(), asyncio.Event(), threading.Event()
 
     @app.handler("waits", timeout_s=timeout_s)
     async def wait(ctx: Context) -> None:
@@ -44,18 +44,20 @@ async def test_j56_renewal_ends_some_time_after_a_job_s_timeout(
 
     @app.handler("rude")
     async def rude(ctx: Context) -> None:
-        until_s = time.monotonic() + 3.0
-        while time.monotonic() < until_s and not ran_out.is_set():
+        own, other = server.jobs[ctx.job.id], server.jobs[waiting]
+        deadline_s = time.monotonic() + DEADLINE_S
+        while other.renewals < 20 and not ended.is_set():  # 20 take longer than both limits
             time.sleep(0.01)  # noqa: ASYNC251 - blocking is the test
-            if lease_ran_out(server, waiting):
-                ran_out.set()
+            assert time.monotonic() < deadline_s
+            if own.renewals >= other.renewals + 5:
+                ended.set()
 
     await work(app, engine, slots=4)
     waiting = server.add("waits")
     await waits.wait()
     rude_one = server.add("rude")
     await wait_until(lambda: server.jobs[rude_one].state is State.DONE)
-    assert ran_out.is_set() == (timeout_s is not None)
+    assert ended.is_set() == (timeout_s is not None)
     may_end.set()
 
 
@@ -152,7 +154,7 @@ async def test_j33_a_start_that_is_late_twice_is_run_once(work: StartWorker, kin
 
     jobs = [server.add(kind) for _ in range(3)]
     engine = LateEngine(server)
-    await work(app, engine, slots=len(jobs))  # none is free to take an expired one
+    await work(app, engine, slots=len(jobs))
     await wait_until(lambda: all(server.jobs[each].state is State.DONE for each in jobs))
     assert not engine.late
     assert sorted(begun) == sorted(jobs)
@@ -164,21 +166,21 @@ async def test_j56_a_handler_can_restart_its_timeout(work: StartWorker, kind: st
     server = MemoryServer()
     app = App()
 
-    @app.handler("coroutine", timeout_s=1.0)
+    @app.handler("coroutine", timeout_s=TIMEOUT_S)
     async def coroutine(ctx: Context) -> str:
-        for _ in range(15):
+        for _ in range(round(12 * TIMEOUT_S)):
             await asyncio.sleep(0.1)
             ctx.restart_timeout()
         return "in time"
 
-    @app.handler("thread", timeout_s=1.0)
+    @app.handler("thread", timeout_s=TIMEOUT_S)
     def thread(ctx: Context) -> str:
-        for _ in range(15):
+        for _ in range(round(12 * TIMEOUT_S)):
             time.sleep(0.1)
             ctx.restart_timeout()
         return "in time"
 
-    app.handler("process", timeout_s=1.0, process=True)(waits_for_its_turn)
+    app.handler("process", timeout_s=TIMEOUT_S, process=True)(waits_for_its_turn)
     app.handler("add", process=True)(add)
 
     await work(app, MemoryEngine(server))

@@ -13,6 +13,7 @@ import pytest
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.request import HttpRequest, Reply
 from jobwire.gateway.settings import GatewaySettings
+from jobwire.local import free_port
 from tests.gateway.features import test_feature
 from tests.gateway.routes import route
 from tests.gateway.server import Serving, key, status_of
@@ -24,7 +25,6 @@ from tests.support.other_user import Exchange, exchange
 pytestmark = needs_root
 
 THING = "/things/default.1"
-ANY = ("127.0.0.1", 0)
 FIN_WAIT2 = "05"
 
 
@@ -139,9 +139,8 @@ def test_o06_a_client_that_has_left_is_no_user(
 ) -> None:
     """The kernel reports the uid 0 for a socket that no program has open; and with its port free
     again, the socket of another user may have the same address."""
-    with socket.socket() as free:
-        free.bind(ANY)
-        port = free.getsockname()[1]
+    # Not an ephemeral port, which a connection of another program could take meanwhile.
+    port = free_port()
     resume, sender = threading.Event(), f"other-{leave}"
     assert served.loop is not None
     served.loop.call_soon_threadsafe(resume.wait, 30)

@@ -20,7 +20,6 @@ from tests.worker.memory import MemoryEngine, MemoryLeaseRenewer, MemoryServer
 from tests.worker.process_handlers import TIMEOUT_S, add, waits_for_its_turn
 
 
-
 def lease_ran_out(server: MemoryServer, job_id: JobId) -> bool:
     return server.jobs[job_id].lease_until_s < time.monotonic()
 

@@ -81,6 +81,14 @@ class Cluster:
         """The nodes that have slots."""
         return [self._node(shard.primary) for shard in self._shards()]
 
+    def _primary_beside(self, node: Replicated) -> Replicated:
+        """The primary of this node's shard."""
+        own = self._id(node)
+        for shard in self._shards():
+            if own in (shard.primary, *shard.replicas):
+                return self._node(shard.primary)
+        raise AssertionError(f"{node.address} is in no shard")
+
     def replica_of(self, primary: Replicated) -> Replicated:
         """The other node of its shard."""
         for shard in self._shards():
@@ -91,17 +99,22 @@ class Cluster:
     # Faults
 
     def move_slot(self, tag: str, to: Replicated | None = None) -> Replicated:
-        """Move the slot of a hash tag to another primary, atomically; returns that one."""
+        """Move the slot of a hash tag to another shard, atomically; returns its primary. A failover
+        of a node that stood still for a while ends a move, which then begins anew."""
         former, slot = self.primary_of(tag), slot_of(tag)
-        target = to or next(node for node in self.primaries if node is not former)
-        if target is former:
-            return target
-        with plain_client(former) as plain:
-            words = ("SLOTSRANGE", slot, slot, "NODE", self._id(target))
-            plain.call("CLUSTER", "MIGRATESLOTS", *words)
-        wait_until_sync(
-            lambda: self.primary_of(tag) is target, "the slot to move", timeout_s=_START_S
-        )
+        aim = to or next(node for node in self.primaries if node is not former)
+
+        def moved() -> Replicated | None:
+            source, target = self.primary_of(tag), self._primary_beside(aim)
+            if source is target:
+                return target
+            with contextlib.suppress(RedisError, OSError), plain_client(source) as plain:
+                words = ("SLOTSRANGE", slot, slot, "NODE", self._id(target))
+                plain.call("CLUSTER", "MIGRATESLOTS", *words)  # refused while it moves
+            return None
+
+        target = wait_until_sync(moved, "the slot to move", timeout_s=_START_S)
+        assert target is not None
         return target
 
     @contextlib.contextmanager

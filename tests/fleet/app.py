@@ -61,14 +61,14 @@ def _divide(a: int, b: int) -> float:
     return a / b
 
 
-@app.handler("log", timeout_s=0.3)
+@app.handler("log")
 async def log_in_loop(ctx: Context) -> None:
     _log.info("at work: %s", ctx.job.id)
     if ctx.payload.get("wait"):
         await asyncio.Event().wait()
 
 
-@app.handler("log-in-thread", timeout_s=0.3)
+@app.handler("log-in-thread")
 def log_in_thread(ctx: Context) -> None:
     _log.info("at work: %s", ctx.job.id)
     while ctx.payload.get("wait") and not ctx.cancelled:

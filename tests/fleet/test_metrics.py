@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.slow_disk import slow_disk
 from jobwire.local import free_port
 from jobwire.systems.jobs.contract import StreamsKeys
-from tests.fleet.runner import Fleet
+from tests.fleet.runner import APP, Fleet
 from tests.support import clause, wait_until_sync
 from tests.support.servers import plain_client
 
@@ -168,19 +168,19 @@ def _times(worker: Scrape, name: str, task: str) -> tuple[float, float]:
 
 @clause("O-5")
 def test_o5_a_lost_lease_is_counted(own_fleet: Fleet) -> None:
-    """A worker is frozen past its lease, and another reclaims its job; after it continues, it
-    counts the loss."""
-    own_fleet.start_gateway(JOBWIRE_WORKER_LEASE="1s")
+    """A worker is frozen, and another that was told that it is dead reclaims its job; after it
+    continues, it counts the loss."""
     port = free_port()
-    frozen = own_fleet.start_worker(
-        JOBWIRE_WORKER_LEASE="1s", JOBWIRE_WORKER_METRICS_PORT=str(port)
-    )
+    # Renewed often, and yet not lost by a process that stands still for some seconds.
+    lease = {"JOBWIRE_WORKER_LEASE": "12s"}
+    own_fleet.start_gateway(**lease)
+    frozen = own_fleet.start_worker(**lease, JOBWIRE_WORKER_METRICS_PORT=str(port))
     with own_fleet.client() as jobs:
         job = jobs.submit("forever")
         events = jobs.events(job.job_id)
         assert next(event for event in events if event.type == "progress")
         frozen.freeze()
-        own_fleet.start_worker(JOBWIRE_WORKER_LEASE="1s")
+        own_fleet.start("worker", APP, "--replaces", str(frozen.pid), env=lease)
         assert next(event for event in events if event.type == "running"), "reclaimed"
         frozen.thaw()
         wait_until_sync(

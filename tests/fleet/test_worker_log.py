@@ -16,7 +16,7 @@ def test_j55_log_lines_carry_the_id_of_their_own_job(fleet: Fleet) -> None:
     worker = fleet.worker
     with fleet.client() as client:
         jobs = {
-            client.submit(task, {"wait": wait}).job_id: (task, wait)
+            client.submit(task, {"wait": wait}, timeout_s=0.3 if wait else 60).job_id: (task, wait)
             for wait in (False, True, False)
             for task in TASKS
         }

@@ -90,8 +90,8 @@ async def test_j32_a_lease_is_renewed_while_the_loop_is_blocked(lab: StreamsLab,
     thread.start()
     # A handler that blocks the loop, for longer than the lease.
     for _ in range(3):
-        args = ("IDLE", round(1000 * lab.lease_s), "JUSTID")
-        raw.call("XCLAIM", QUEUE, "workers", worker.consumer, 0, str(leased.wire), *args)
+        entry, idle = str(leased.wire), round(1000 * lab.lease_s)
+        raw.call("XCLAIM", QUEUE, "workers", worker.consumer, 0, entry, "IDLE", idle, "JUSTID")
         wait_until_sync(lambda: idle_ms() < 500 * lab.lease_s, "the next renewal")
     over.set()
     await asyncio.to_thread(thread.join, 30)

@@ -164,7 +164,7 @@ class LocalS3(LocalServer):
                     if last_attempt:
                         raise
                 else:
-                    # From now on others use this address: a restart may change the inner ports only.
+                    # Others use this address from now on: a restart changes the inner ports only.
                     self._requested_port = self.port
                     self._apply_rules()
                     return

@@ -82,15 +82,17 @@ async def test_j32_a_lease_is_renewed_while_the_loop_is_blocked(lab: StreamsLab,
         while not over.wait(0.02):
             answers.extend(renewer.renew([leased]))
 
+    entry = str(leased.wire)
+
     def idle_ms() -> int:
-        rows = raw.call("XPENDING", QUEUE, "workers", leased.wire, leased.wire, 1)
+        rows = raw.call("XPENDING", QUEUE, "workers", entry, entry, 1)
         return cast("list[tuple[str, str, int, int]]", rows)[0][2]
 
     thread = threading.Thread(target=keep, daemon=True)
     thread.start()
     # A handler that blocks the loop, for longer than the lease.
     for _ in range(3):
-        entry, idle = str(leased.wire), round(1000 * lab.lease_s)
+        idle = round(1000 * lab.lease_s)
         raw.call("XCLAIM", QUEUE, "workers", worker.consumer, 0, entry, "IDLE", idle, "JUSTID")
         wait_until_sync(lambda: idle_ms() < 500 * lab.lease_s, "the next renewal")
     over.set()

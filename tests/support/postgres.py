@@ -49,6 +49,7 @@ def _postgres(_home: Path) -> Generator[Facts]:
         as_user += ["--pdeathsig", "KILL"]
     data = folder / "data"
     initdb = [programs / "initdb", "-D", data, "-U", _USER, "--auth=trust", "--no-sync"]
+    initdb += ["--encoding=UTF8", "--no-locale"]  # not those of the caller's locale
     subprocess.run([*as_user, *initdb], check=True, capture_output=True, timeout=100, cwd=folder)
     port = free_port()
     options = ("fsync=off", "unix_socket_directories=", "shared_buffers=16MB")

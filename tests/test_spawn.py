@@ -170,3 +170,15 @@ print("child exited with", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
     with Program.script(source) as program:
         assert program.wait_for_line("child exited") == "child exited with 5"
         assert program.wait() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="expected: Linux only")
+def test_cores_that_a_process_may_not_use_do_not_count() -> None:
+    code = (
+        "import os; from jobwire.spawn import usable_cores\n"
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); print(usable_cores())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "1\n"

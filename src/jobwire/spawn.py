@@ -57,6 +57,14 @@ if not os.read(life, 1):
 """
 
 
+def usable_cores() -> int:
+    """The cores that this process may use: a container or `taskset` may leave it fewer than the
+    machine has."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def environment_without_secrets(**more: str) -> dict[str, str]:
     """For a program that reads untrusted data: it finds programs and our modules, nothing else."""
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}

@@ -25,6 +25,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
 from jobwire.local import ports
+from jobwire.spawn import usable_cores
 
 DURATIONS: Final = Path(__file__).parents[1] / "durations.json"
 WORKERS: Final = "JOBWIRE_TEST_WORKERS"
@@ -41,9 +42,9 @@ _GROUPS: Final = "jobwire_groups"
 _FOLDER: Final = pytest.StashKey[Path]()
 
 
-def number_of_workers(cores: int | None, wanted: str | None) -> int:
+def number_of_workers(cores: int, wanted: str | None) -> int:
     """Return how many test processes run."""
-    return int(wanted) if wanted else min(PER_CORE * (cores or 1), AT_MOST)
+    return int(wanted) if wanted else min(PER_CORE * cores, AT_MOST)
 
 
 def port_range(lowest: int, highest: int, process: int, count: int) -> tuple[int, int]:
@@ -207,7 +208,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     # One test needs no second process; all of them collect first.
     if config.args and all("::" in argument for argument in config.args):
         return 0
-    return number_of_workers(os.cpu_count(), os.environ.get(WORKERS))
+    return number_of_workers(usable_cores(), os.environ.get(WORKERS))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -18,7 +18,7 @@ FILE = "tests/a/test_a.py"
 
 def test_three_processes_a_core_unless_told_otherwise() -> None:
     assert number_of_workers(2, None) == 6
-    assert number_of_workers(None, "") == 3
+    assert number_of_workers(1, "") == 3
     assert number_of_workers(2, "4") == 4
     assert number_of_workers(96, None) == 24
 

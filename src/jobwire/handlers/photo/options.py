@@ -1,9 +1,10 @@
 """What is done to a photo (`PhotoOptions`), and what the pool may use (`PoolLimits`)."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from jobwire.spawn import usable_cores
 
 MEGABYTE: Final = 1 << 20
 MEGAPIXEL: Final = 1_000_000
@@ -85,7 +86,7 @@ class PoolLimits:
 
     @property
     def worker_count(self) -> int:
-        return self.workers or os.cpu_count() or 1
+        return self.workers or usable_cores()
 
     def check(self, options: PhotoOptions) -> Iterator[tuple[str, str]]:
         """Yield each fault: the field, and what is wrong with it."""

@@ -58,10 +58,16 @@ class DevTools:
         log = os.open(folder / "chromium.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._files = contextlib.ExitStack()
         temporary = self._files.enter_context(short_folder())
+        variables = {
+            **os.environ,
+            "HOME": str(folder),
+            "TMPDIR": str(temporary),
+            "LC_ALL": "C.UTF-8",  # else it finds no file whose path is not ASCII
+        }
         self._pid = os.posix_spawn(
             program,
             [program, *_FLAGS, f"--user-data-dir={folder / 'profile'}"],
-            {**os.environ, "HOME": str(folder), "TMPDIR": str(temporary)},
+            variables,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, commands, 3),
                 (os.POSIX_SPAWN_DUP2, replies, 4),

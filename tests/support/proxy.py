@@ -15,6 +15,7 @@ may block its own loop while the proxy continues.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import socket
 import struct
@@ -295,10 +296,11 @@ class Proxy:
         self._writers.add(upstream[1])
         link = _Link(self, (reader, writer), upstream)
         self._links.add(link)
-        try:
+        # Behind a canceled task asyncio closes the transport once more, and a TLS transport that is
+        # closed twice forgets its socket, which `_reset` needs.
+        with contextlib.suppress(asyncio.CancelledError):
             await link.run()
-        finally:
-            self._links.discard(link)
+        self._links.discard(link)
 
     async def _close(self) -> None:
         assert self._server is not None
@@ -396,8 +398,7 @@ class _Link:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
             for writer in (self._client_writes, self._server_writes):
-                # A TLS transport that is closed twice forgets its socket, which `_reset` needs.
-                if not writer.is_closing():
+                if not writer.is_closing():  # not twice: see `_serve`
                     writer.close()
 
     async def forward(self, data: bytes) -> None:

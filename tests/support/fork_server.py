@@ -30,6 +30,9 @@ from typing import Any, Final
 
 # Python and the libraries read these when they are loaded.
 _READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "OTEL_")
+# A fork can be given another search path, unless Python would run a module of it before all others.
+_SEARCH_PATH: Final = "PYTHONPATH"
+_RUN_AT_START: Final = ("sitecustomize.py", "usercustomize.py")
 # All modules of these, and what they import.
 _PACKAGES: Final = ("jobwire.cli", "jobwire.systems.jobs", "jobwire.systems.queues")
 _MODULES: Final = (
@@ -62,7 +65,9 @@ class ForkServer:
 
     def can_start(self, env: Mapping[str, str]) -> bool:
         """Whether a program with this environment would load as the server has."""
-        return _read_at_start(env) == _read_at_start(self._env)
+        return _read_at_start(env) == _read_at_start(self._env) and not any(
+            Path(folder, name).exists() for folder in _search_path(env) for name in _RUN_AT_START
+        )
 
     def start(
         self, arguments: Sequence[str], cwd: Path, env: Mapping[str, str], out: int, err: int
@@ -144,7 +149,12 @@ class ForkedProgram:
 def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
     own = {name: value for name, value in env.items() if name.startswith(_READ_AT_START)}
     own.pop("PYTHONUNBUFFERED", None)
+    own.pop(_SEARCH_PATH, None)
     return own
+
+
+def _search_path(env: Mapping[str, str]) -> list[str]:
+    return [folder for folder in env.get(_SEARCH_PATH, "").split(os.pathsep) if folder]
 
 
 class _Request:
@@ -238,6 +248,7 @@ def _become(request: _Request) -> None:
         os.dup2(file, number)
     os.close(nothing)
     request.close_files()
+    sys.path[: 1 + len(_search_path(os.environ))] = [request.cwd, *_search_path(request.env)]
     os.environ.clear()
     os.environ.update(request.env)
     if "PYTHONUNBUFFERED" not in request.env:
@@ -245,7 +256,6 @@ def _become(request: _Request) -> None:
     with contextlib.suppress(AttributeError):
         time.tzset()
     os.chdir(request.cwd)
-    sys.path[0] = request.cwd
     sys.argv = ["jobwire", *request.arguments]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import socket
@@ -53,7 +54,8 @@ print("drawn", random.random(), flush=True)
 
 def _probe(folder: Path, *, cold: bool) -> tuple[dict[str, Any], str]:
     """What a worker finds around itself, and its first random number."""
-    env = {**clean_env(), "TZ": "Asia/Tokyo", "WORD": "there"}
+    path = os.pathsep.join((str(folder / "first"), str(folder / "second")))
+    env = {**clean_env(), "TZ": "Asia/Tokyo", "WORD": "there", "PYTHONPATH": path}
     words = ("-m", "jobwire", "worker", "probe", "--slots", "3")
     with Program(*words, env=env, cwd=folder, cold=cold) as program:
         facts = json.loads(program.wait_for_line('{"session"'))

@@ -6,18 +6,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+import psutil
 import pytest
 
 from jobwire.handlers.llm import LlmSettings
 from jobwire.handlers.llm.models import files
 from jobwire.handlers.llm.models.factory import Models
+from jobwire.job.messages import JobId
 from jobwire.local import LocalValkey
-from tests.handlers.llm.instrumented_model import altered
+from tests.handlers.llm.instrumented_model import altered, models_of
 from tests.handlers.llm.local_worker import ENDLESS, TOKENS, Fleet, StartFleet
 from tests.handlers.llm.recorder import text_of
 from tests.handlers.llm.upstream import Upstream, delta, streams, waits
@@ -25,6 +28,7 @@ from tests.support import clause, wait_until
 from tests.support.jobs_http import ServedJobs
 
 LONG = {"prompt": "The quick brown fox jumps over the lazy dog. " * 300, "max_tokens": 4}
+LIMIT_S = 5
 BATCHES = 23
 """The prompt has more than 3000 tokens, and is read 128 at a time."""
 
@@ -167,12 +171,32 @@ async def _three_jobs(fleet: Fleet) -> None:
 async def test_j51_waiting_for_the_model_longer_than_the_time_limit_is_no_timeout(
     start: StartFleet, cache_dir: Path
 ) -> None:
+    hi: dict[str, Any] = {"prompt": "Hi", "max_tokens": 2}
     with contextlib.closing(Models(LlmSettings(cache_dir=cache_dir))) as models:
+        others = models_of()
         fleet = await start(LlmSettings(), models)
-        first = await fleet.submit("chat", {**ENDLESS, "max_tokens": 400})
-        await wait_until(lambda: text_of(fleet.events(first)), "the first token")
-        second = await fleet.submit(
-            "chat", {"prompt": "Hi", "max_tokens": 2, "timeout_s": 3}, timeout_s=3
-        )
+        assert (await fleet.end(await fleet.submit("chat", hi)))["status"] == "done"
+        with _stopped(models_of() - others):
+            first = await fleet.submit("chat", hi)
+            await wait_until(lambda: fleet.hash(first)["status"] == "running", "the first job")
+            second = await fleet.submit("chat", {**hi, "timeout_s": LIMIT_S}, timeout_s=LIMIT_S)
+            await wait_until(lambda: _is_waiting(fleet, second), "the second job to wait for it")
+            since_s = time.monotonic()
+            await wait_until(lambda: time.monotonic() > since_s + LIMIT_S, "the limit to pass")
         assert (await fleet.end(second))["status"] == "done"
         assert (await fleet.end(first))["status"] == "done"
+
+
+@contextlib.contextmanager
+def _stopped(processes: Set[int]) -> Generator[None]:
+    """The model does not answer: the job that has its turn keeps it, and no core is busy."""
+    (model,) = map(psutil.Process, processes)
+    model.suspend()
+    try:
+        yield
+    finally:
+        model.resume()
+
+
+def _is_waiting(fleet: Fleet, job_id: JobId) -> bool:
+    return any(event.kind == "waiting" for event in fleet.events(job_id))

@@ -40,6 +40,8 @@ _ONCE: Final = re.compile(
     r"jobwire (doctor|config|list|version)$|curl (-s )?localhost:8080/[a-z.]+$"
 )
 PHOTOS: Final = ("photo.jpg", "holiday.jpg", "car.jpg")
+# No page uses it, and its plugin costs each run of pytest half a second.
+PYTEST_ENV: Final = {"PYTEST_ADDOPTS": "-p no:schemathesis -p no:cacheprovider"}
 
 
 class Site:
@@ -133,7 +135,7 @@ class PageRun:
         self._programs = contextlib.ExitStack()
         here = Path(sys.executable).parent
         self._env: Mapping[str, str] = {
-            **clean_env(),
+            **clean_env(**PYTEST_ENV),
             "PATH": f"{here}:{os.environ['PATH']}",
             "PYTHONPATH": str(folder),
             "VALKEY_DIR": str(site.folder / "admin"),

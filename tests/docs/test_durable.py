@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.runner import clean_env
 from tests.docs.pages import blocks
+from tests.docs.runner import PYTEST_ENV
 from tests.fleet.runner import Fleet
 from tests.support import Program, clause, wait_until_sync
 from tests.support.program import ROOT
@@ -37,8 +38,8 @@ def _said_to_be_paid(killed: str) -> dict[str, int]:
 @clause("D-20")
 def test_the_pages_own_test_passes(tmp_path: Path) -> None:
     _write_files(tmp_path)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_podcast.py"]
-    env = {**clean_env(), "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "-q", "test_podcast.py"]
+    env = {**clean_env(**PYTEST_ENV), "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
     )

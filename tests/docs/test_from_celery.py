@@ -9,6 +9,7 @@ from typing import Final
 
 from tests.cli.runner import clean_env
 from tests.docs.pages import blocks
+from tests.docs.runner import PYTEST_ENV
 from tests.fleet.runner import Fleet
 from tests.support import clause
 from tests.support.program import ROOT
@@ -56,4 +57,4 @@ def test_the_pages_worker_serves_the_pages_producer(tmp_path: Path) -> None:
 @clause("J-54", "O-12")
 def test_the_pages_own_tests_pass(tmp_path: Path) -> None:
     _write_files(tmp_path)
-    _run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_tasks.py", env={})
+    _run(tmp_path, "-m", "pytest", "-q", "test_tasks.py", env=PYTEST_ENV)

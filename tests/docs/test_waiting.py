@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.cli.runner import clean_env
 from tests.docs.pages import blocks
+from tests.docs.runner import PYTEST_ENV
 from tests.support import clause
 from tests.support.program import ROOT
 
@@ -18,8 +19,8 @@ def test_the_pages_example_passes_its_own_test(tmp_path: Path) -> None:
         if block.language == "python" and block.text.startswith("# "):
             name = block.text.splitlines()[0].removeprefix("# ")
             (tmp_path / name).write_text(block.text)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_studio.py"]
-    env = {**clean_env(), "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "-q", "test_studio.py"]
+    env = {**clean_env(**PYTEST_ENV), "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
     )

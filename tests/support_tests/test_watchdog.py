@@ -58,7 +58,8 @@ def test_long():
 def run(folder: Path, tests: str, again_s: float, *limits: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(CONFTEST.format(again_s=again_s))
     (folder / "test_it.py").write_text(tests)
-    spare = [f"-pno:{name}" for name in ("xdist", "randomly", "asyncio", "schemathesis", "cov")]
+    names = ("xdist", "randomly", "asyncio", "schemathesis", "cov", "anyio", "hypothesispytest")
+    spare = [f"-pno:{name}" for name in names]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *spare, *(limits or ("-o", "timeout=60")), "test_it.py"],
         cwd=folder,

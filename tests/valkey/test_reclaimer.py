@@ -130,7 +130,8 @@ async def test_t06_a_renewed_entry_is_not_reclaimed(
 ) -> None:
     go = asyncio.Event()
     consumer_handler, reclaimer_handler = Recorder(lambda _: go.wait()), Recorder()
-    idle_timeout_s = 2.0
+    # Renewed often, so that only a stop of several seconds lets it become idle.
+    idle_timeout_s = 6.0
     async with (
         Connection.open(proxy.url(valkey.url)) as connection,
         Consumer(
@@ -139,14 +140,14 @@ async def test_t06_a_renewed_entry_is_not_reclaimed(
             group=GROUP,
             consumer="c1",
             handler=consumer_handler,
-            idle_timeout_s=idle_timeout_s,
+            idle_timeout_s=0.6,
         ),
         build(
             connection,
             stream,
             reclaimer_handler,
             idle_timeout_s=idle_timeout_s,
-            scan_interval_s=0.1,
+            scan_interval_s=idle_timeout_s / 20,
         ),
     ):
         await Producer(connection).publish(stream, {"n": 1})
@@ -313,7 +314,7 @@ async def test_t07_several_reclaimers_share_the_work(
                 consumer=f"r{number}",
                 handler=handler,
                 # Long enough that no claimed entry becomes idle again.
-                idle_timeout_s=5,
+                idle_timeout_s=30,
                 scan_interval_s=0.05,
                 count=4,
             )
@@ -400,6 +401,35 @@ async def test_t07_its_own_long_handler_is_renewed(
         await wait_until(lambda: "2" in handler.numbers, "the second entry to become idle")
         assert handler.numbers == ["1", "2"]
         go.set()
+
+
+@clause("T-7")
+async def test_t07_an_entry_that_it_handles_itself_is_not_claimed_again(
+    valkey: LocalValkey, proxy: Proxy, plain: Plain, stream: str
+) -> None:
+    """Also if nothing was renewed while the process stood still."""
+
+    def let_pass(consumer: str) -> None:
+        plain.call(
+            "XCLAIM", stream, GROUP, consumer, 0, id_, "IDLE", 2 * int(LONG) * 1000, "JUSTID"
+        )
+
+    (id_,) = left_pending(plain, stream, "dead", 1)
+    let_pass("dead")
+    go = asyncio.Event()
+    handler = Recorder(lambda _: go.wait())
+    async with (
+        Connection.open(proxy.url(valkey.url)) as connection,
+        build(connection, stream, handler, idle_timeout_s=LONG, concurrency=2),
+    ):
+        await wait_until(lambda: handler.got, "the handler to begin")
+        let_pass("r1:reclaimer")
+        await proxy.until_seen("XPENDING", len(proxy.seen("XPENDING")) + 2)
+        held = pending(plain, stream)
+        go.set()
+        assert handler.numbers == ["1"]
+        assert held == {id_: ("r1:reclaimer", 2)}
+        await wait_until(lambda: pending(plain, stream) == {}, "it to be acknowledged")
 
 
 @clause("T-7")

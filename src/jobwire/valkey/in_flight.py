@@ -86,8 +86,10 @@ class InFlight:
         self, tasks: asyncio.TaskGroup, limit: int, *, idle_s: float, orphans: bool = False
     ) -> None:
         """Claim and handle pending entries, `limit` at a time: those of all consumers that are idle
-        for `idle_s`, or the `orphans`, which are pending under this consumer's name and neither in
-        flight nor failed here. An entry that has used all its deliveries goes to the dead letters.
+        for `idle_s`, or the `orphans`, which are pending under this consumer's name and have not
+        failed here. An entry that has used all its deliveries goes to the dead letters.
+
+        None that is in flight here: a process that stood still has not renewed its own.
         """
         consumer = self._group_consumer
         after, holder = "-", consumer.consumer if orphans else None
@@ -98,7 +100,7 @@ class InFlight:
             after = f"({page[-1].id}"
             retryable: list[Pending] = []
             for entry in page:
-                if orphans and (entry.id in self._ids or entry.id in self._failures):
+                if entry.id in self._ids or (orphans and entry.id in self._failures):
                     continue
                 if entry.deliveries < self._max_deliveries:
                     retryable.append(entry)

@@ -19,8 +19,9 @@ from jobwire.valkey.cluster import hash_tag, slot_of
 from tests.cli.runner import jobwire
 from tests.stories.all_systems import Site
 from tests.support import Fresh, clause, wait_until_sync
-from tests.support.cluster import NODE_TIMEOUT_MS, Cluster
+from tests.support.cluster import Cluster
 from tests.support.s3 import make_bucket
+from tests.support.sentinel import PATIENT_MS
 from tests.support.servers import plain_client
 from tests.support.shards import sharded
 
@@ -169,7 +170,7 @@ def test_g21_what_is_wrong_with_a_cluster_is_named(cluster: Cluster, tmp_path: P
             found = replication()
         finally:
             plain.config_set("cluster-require-full-coverage", "no")
-            plain.config_set("cluster-node-timeout", NODE_TIMEOUT_MS)
+            cluster.set_node_timeout(PATIENT_MS)
     assert f"slots that are moved key by key: {slot_of('jobs')}" in found
     assert f"{primary.address}: cluster-require-full-coverage is yes" in found
     assert f"{primary.address}: cluster-node-timeout is 60 s" in found

@@ -12,6 +12,7 @@ import contextlib
 import itertools
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, cast
 
@@ -21,15 +22,14 @@ from jobwire.local import free_port
 from jobwire.local.ports import LOOPBACK
 from jobwire.local.valkey import USER
 from jobwire.valkey.cluster import SLOTS, slot_of
-from tests.support.sentinel import PASSWORD, Replicated
+from tests.support.sentinel import IMPATIENT_MS, PASSWORD, PATIENT_MS, Replicated
 from tests.support.servers import Plain, plain_client
 from tests.support.wait import wait_until_sync
 
 PRIMARIES: Final = 3
-NODE_TIMEOUT_MS: Final = 1000
 _START_S: Final = 90.0
 _SETTINGS: Final = (
-    *("cluster-enabled yes", f"cluster-node-timeout {NODE_TIMEOUT_MS}"),
+    *("cluster-enabled yes", f"cluster-node-timeout {IMPATIENT_MS}"),
     *("cluster-require-full-coverage no", "cluster-replica-validity-factor 0"),
     *("repl-diskless-sync-delay 0", "repl-ping-replica-period 1"),
 )
@@ -45,6 +45,8 @@ class Cluster:
             )
             for number in range(2 * PRIMARIES)
         ]
+        for node in self.nodes:
+            node.before_fault = partial(self.set_node_timeout, IMPATIENT_MS)
 
     @property
     def url(self) -> str:
@@ -162,9 +164,17 @@ class Cluster:
                 else:
                     node.start()
         self.wait_complete()
+        self.set_node_timeout(PATIENT_MS)
         for primary in self.primaries:
             with plain_client(primary) as plain:
                 plain.flushall()
+
+    def set_node_timeout(self, time_ms: int) -> None:
+        """After which the nodes take a silent one for dead."""
+        for node in self.nodes:
+            if node.is_serving:
+                with plain_client(node) as plain:
+                    plain.config_set("cluster-node-timeout", time_ms)
 
     def wait_complete(self) -> None:
         """Wait until all nodes agree: three primaries, each with a replica in step."""
@@ -195,6 +205,7 @@ class Cluster:
                 _cluster(client, "REPLICATE", self._id(primary))
         assert len(replicas) == PRIMARIES
         self.wait_complete()
+        self.set_node_timeout(PATIENT_MS)
         return self
 
     def stop(self) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, cast
 
@@ -23,8 +24,11 @@ from tests.support.servers import plain_client
 from tests.support.wait import wait_until_sync
 
 NAME: Final = "main"
-DOWN_AFTER_MS: Final = 1000
-"""On a busy machine a server may be late for longer than half a second, without a fault."""
+PATIENT_MS: Final = 5000
+"""A server that stands still is taken for dead after this time: longer than a test process or a
+server is stopped by `make flaky`, or late on a busy machine."""
+IMPATIENT_MS: Final = 1000
+"""The same from the moment at which a test kills or pauses one of them."""
 PASSWORD: Final = "of-the-programs"
 SENTINEL_PASSWORD: Final = "of-the-sentinels"
 ADMIN_PASSWORD: Final = "of-the-admin"
@@ -42,6 +46,8 @@ class Replicated(LocalValkey):
         super().__init__(folder, port=free_port(), admin=True, extra=[*login, *extra])
         self._admin_password = ADMIN_PASSWORD
         self._is_paused = False
+        self.before_fault: Callable[[], None] = lambda: None
+        """Called before the server is killed or paused."""
 
     @property
     def is_serving(self) -> bool:
@@ -57,8 +63,13 @@ class Replicated(LocalValkey):
         if primary is not self:
             self.extra.append(f"replicaof {LOOPBACK} {primary.port}")
 
+    def kill(self) -> None:
+        self.before_fault()
+        super().kill()
+
     def pause(self) -> None:
         """Suspend the process; its connections stay open."""
+        self.before_fault()
         os.kill(self.pid, signal.SIGSTOP)
         self._is_paused = True
 
@@ -77,6 +88,8 @@ class Trio:
             *("repl-ping-replica-period 1", *extra),
         )
         self.servers = [Replicated(folder / f"valkey{number}", settings) for number in range(3)]
+        for server in self.servers:
+            server.before_fault = partial(self._down_after, IMPATIENT_MS)
         self._sentinels = [folder / f"sentinel{number}" for number in range(3)]
         self.ports = [free_port() for _ in self._sentinels]
         self._children: list[ChildProcess] = []
@@ -113,6 +126,7 @@ class Trio:
         for folder, port in zip(self._sentinels, self.ports, strict=True):
             self._children.append(start_sentinel(folder, port, first))
         self.wait_complete()
+        self._down_after(PATIENT_MS)
         return self
 
     def wait_complete(self) -> None:
@@ -144,8 +158,16 @@ class Trio:
             if not server.is_serving:
                 self.restart(server)
         self.wait_complete()
+        self._down_after(PATIENT_MS)
         with plain_client(self.primary) as plain:
             plain.flushall()
+
+    def _down_after(self, time_ms: int) -> None:
+        for port in self.ports:
+            with _client(port) as sentinel:
+                sentinel.execute_command(
+                    "SENTINEL", "SET", NAME, "down-after-milliseconds", time_ms
+                )
 
     def stop(self) -> None:
         for child in self._children:
@@ -194,7 +216,7 @@ class Trio:
 
 
 def _client(port: int) -> Redis:
-    return Redis(port=port, password=SENTINEL_PASSWORD, decode_responses=True, socket_timeout=5)
+    return Redis(port=port, password=SENTINEL_PASSWORD, decode_responses=True, socket_timeout=60)
 
 
 def start_sentinel(
@@ -227,7 +249,7 @@ def _sentinel_config(port: int, primary: int, epoch: int) -> str:
         f"sentinel config-epoch {NAME} {epoch}",
         f"sentinel auth-user {NAME} {ADMIN}",
         f"sentinel auth-pass {NAME} {ADMIN_PASSWORD}",
-        f"sentinel down-after-milliseconds {NAME} {DOWN_AFTER_MS}",
+        f"sentinel down-after-milliseconds {NAME} {IMPATIENT_MS}",
         f"sentinel failover-timeout {NAME} 3000",
         f"sentinel parallel-syncs {NAME} 2",
     )

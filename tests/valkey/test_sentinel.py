@@ -27,6 +27,7 @@ from jobwire.valkey.blocking_socket import BlockingSocket
 from jobwire.valkey.subscription import Subscription
 from jobwire.valkey.tracking import TrackedKey, TrackingReader
 from tests.support import Fresh, Proxy, clause, wait_until
+from tests.support.patience import PATIENCE
 from tests.support.sentinel import NAME, Replicated, Trio, sentinel_url, start_sentinel
 from tests.support.servers import plain_client
 
@@ -74,7 +75,7 @@ async def test_g13_every_socket_follows_the_primary(trio: Trio, fresh: Fresh, fa
         await _until_blocked(former)
         thread = BlockingSocket(Config.from_url(trio.url), "tests-thread", timeout_s=3)
         cleanup.callback(thread.close)
-        await asyncio.to_thread(thread.call, "PING")
+        await wait_until(lambda: _answers(thread), "the thread's socket to be connected")
 
         if fault == "killed":
             former.kill()
@@ -216,7 +217,9 @@ async def test_g13_a_thread_dials_again_when_its_server_has_no_replica(
 ) -> None:
     """A primary that was paused and replaced refuses writes for seconds before it is a replica:
     leases must not be renewed there meanwhile."""
-    thread = BlockingSocket(Config.from_url(own_valkey.url), "tests-thread", timeout_s=3)
+    thread = BlockingSocket(
+        Config.from_url(own_valkey.url), "tests-thread", timeout_s=PATIENCE.total_seconds()
+    )
     first = await asyncio.to_thread(thread.call, "CLIENT", "ID")
     with plain_client(own_valkey) as plain:
         plain.config_set("min-replicas-to-write", 1)
@@ -232,7 +235,9 @@ async def test_g13_a_thread_dials_again_when_its_server_is_a_replica(
     """Behind one name, as with a managed service: READONLY, then the name is resolved again."""
     with Proxy(own_valkey.port) as proxy, plain_client(own_valkey) as plain:
         thread = BlockingSocket(
-            Config.from_url(proxy.url(own_valkey.url)), "tests-thread", timeout_s=9
+            Config.from_url(proxy.url(own_valkey.url)),
+            "tests-thread",
+            timeout_s=PATIENCE.total_seconds(),
         )
         thread.call("PING")
         plain.replicaof("127.0.0.1", "1")

@@ -110,8 +110,12 @@ class AllSystems:
     def ended(self, queue: str, job_id: str) -> Json:
         """A job of a queue, when it has ended."""
         headers = {**bearer("acme"), "prefer": "wait=20"}
-        answer = self.client.get(f"/v1/queues/{queue}/jobs/{job_id}", headers=headers)
-        return answer.json()
+
+        def found() -> Json | None:
+            answer = self.client.get(f"/v1/queues/{queue}/jobs/{job_id}", headers=headers)
+            return answer.json() if answer.json().get("state") in ("completed", "failed") else None
+
+        return cast(Json, wait_until_sync(found, f"the end of {job_id}"))
 
     def announce(self, name: str) -> Json:
         body = {"content_type": "image/jpeg", "filename": f"{name}.jpg"}

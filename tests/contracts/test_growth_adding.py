@@ -373,15 +373,15 @@ def test_g05_shards_doubled_under_fifty_racing_submissions(
     with ThreadPoolExecutor(50) as pool:
         callers = [pool.submit(call, seed) for seed in range(50)]
         try:
-            wait_until_sync(lambda: len(answers) > 50, timeout_s=30)
+            wait_until_sync(lambda: len(answers) > 50)
             third.__enter__()
             live[0] = third
             first.__exit__()
             fourth.__enter__()
             live[1] = fourth
             second.__exit__()
-            wait_until_sync(lambda: str(table()).endswith("=0,1,2,3"), timeout_s=30)
-            wait_until_sync(lambda: min(shards()[number] for number in (2, 3)) > 20, timeout_s=60)
+            wait_until_sync(lambda: str(table()).endswith("=0,1,2,3"))
+            wait_until_sync(lambda: min(shards()[number] for number in (2, 3)) > 20)
         finally:
             stop.set()
         assert all(caller.result() for caller in callers)

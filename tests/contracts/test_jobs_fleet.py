@@ -443,8 +443,8 @@ async def test_j42_a_job_without_a_queue_entry_gets_a_new_one(
     # A stream that was made anew knows no older ids.
     assert entry != old or blow == "regressed"
     assert await lab.maintain("reconcile") == 0
-    minute = raw.find("jobs:stats:*")[-1]
-    assert raw.field(minute, "reconciled") == "1"
+    minutes = raw.find("jobs:stats:*")
+    assert sum(int(raw.field(minute, "reconciled") or 0) for minute in minutes) == 1
     worker = await lab.worker()
     (leased,) = await worker.take(1)
     await worker.settle([(leased, Done("1"))], 0)

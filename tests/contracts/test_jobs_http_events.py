@@ -247,7 +247,7 @@ def test_j17_a_stopping_gateway_ends_its_streams_with_a_comment(valkey: LocalVal
 
 @clause("J-17")
 def test_j17_a_client_that_does_not_read_is_dropped_alone(valkey: LocalValkey, raw: Raw) -> None:
-    settings = GatewaySettings(stream_buffer_bytes=4096, slow_client=timedelta(seconds=1))
+    settings = GatewaySettings(stream_buffer_bytes=4096, slow_client=timedelta(seconds=6))
     with ServedJobs(valkey.url, gateway=settings) as served:
         job_id = served.submit()["job_id"]
         slow = socket.socket()
@@ -259,10 +259,15 @@ def test_j17_a_client_that_does_not_read_is_dropped_alone(valkey: LocalValkey, r
             quick.until("queued")
             wait_until_sync(lambda: served.streams.open == 2, "both of them")
             sent = 0
-            while not served.streams.dropped:
+
+            def is_dropped() -> bool:
+                nonlocal sent
                 add(raw, job_id, "log", f'"{"x" * 50_000}"')
                 sent += 1
                 assert len(quick.until("log")) == 1, "the other one has every event at once"
+                return served.streams.dropped > 0
+
+            wait_until_sync(is_dropped, "the slow one to be dropped")
             add(raw, job_id, "done")
             assert names(quick.rest()) == ["done"]
             assert sent > 1

@@ -151,8 +151,11 @@ def test_j13_an_expired_job_is_not_found(served: ServedJobs, raw: Raw) -> None:
 
 @clause("J-13")
 async def test_j13_a_reader_may_wait_for_the_end(
-    valkey: LocalValkey, proxy: Proxy, lab: StreamsLab
+    valkey: LocalValkey, proxy: Proxy, lab: StreamsLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Its commands are counted, so none may be sent because some seconds have passed.
+    monkeypatch.setattr("jobwire.valkey.tracking._TICK_S", 3600.0)
+    monkeypatch.setattr("jobwire.valkey.subscription.PING_EVERY_S", 3600.0)
     with ServedJobs(proxy.url(valkey.url)) as served, ThreadPoolExecutor(2) as pool:
         worker, leased = await leased_job(served, lab)
         path = f"/v1/jobs/{leased.job.id}"

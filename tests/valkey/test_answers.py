@@ -71,7 +71,7 @@ async def test_i33_not_now_counts_no_delivery_however_often(
         calls.append(pending(plain, stream)[message.id][1])
         return NotNow("the database is away", 0.01) if len(calls) < 10 else None
 
-    limits = {"max_deliveries": 2, "idle_timeout_s": 0.3}
+    limits = {"max_deliveries": 2, "idle_timeout_s": 60.0}
     async with (
         consumer(connection, stream, wait_for_database, **limits),
         Reclaimer(
@@ -80,7 +80,7 @@ async def test_i33_not_now_counts_no_delivery_however_often(
             group=GROUP,
             consumer="r1",
             handler=wait_for_database,
-            idle_timeout_s=0.3,
+            idle_timeout_s=60.0,
             scan_interval_s=0.02,
             max_deliveries=2,
         ),

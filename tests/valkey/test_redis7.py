@@ -29,28 +29,22 @@ async def test_the_toolkit_works_with_redis_7(redis7: LocalValkey, stream: str) 
             producer = Producer(connection)
             for number in range(1, 4):
                 await producer.publish_with_trim(stream, 10, {"n": number})
-            async with (
-                Consumer(
-                    connection,
-                    stream=stream,
-                    group=GROUP,
-                    consumer="c1",
-                    handler=handler,
-                    idle_timeout_s=0.3,
-                ),
-                Reclaimer(
-                    connection,
-                    stream=stream,
-                    group=GROUP,
-                    consumer="c1",
-                    handler=handler,
-                    idle_timeout_s=0.3,
-                    scan_interval_s=0.1,
-                    max_deliveries=2,
-                    forget_after_s=0.3,
-                ),
+            async with Consumer(
+                connection, stream=stream, group=GROUP, consumer="c1", handler=handler
             ):
                 await handler.until_done(1, 3)
+                await wait_until(lambda: len(pending(plain, stream)) == 1, "two acknowledgements")
+            async with Reclaimer(
+                connection,
+                stream=stream,
+                group=GROUP,
+                consumer="c1",
+                handler=handler,
+                idle_timeout_s=0.3,
+                scan_interval_s=0.1,
+                max_deliveries=2,
+                forget_after_s=0.3,
+            ):
                 await wait_until(lambda: plain.exists(f"{stream}:dead"), "the dead letter")
                 await wait_until(lambda: pending(plain, stream) == {}, "all to be settled")
             (dead,) = entries(plain, f"{stream}:dead")

@@ -68,8 +68,12 @@ async def test_t02_a_ping_detects_a_dead_peer(
         await wait_until(lambda: proxy.accepted > before + 1, "the sockets to be replaced")
         proxy.accept()
         assert await gap is None
-        plain.publish(channel, "after")
-        assert await anext(messages) == (channel, "after")
+        # With such a short limit a busy machine may lose it again.
+        heard: tuple[str, str] | None = None
+        while heard is None:
+            plain.publish(channel, "after")
+            heard = await anext(messages)
+        assert heard == (channel, "after")
 
 
 async def test_t02_a_subscription_that_is_cancelled_while_it_opens_leaves_no_socket(

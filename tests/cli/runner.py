@@ -86,7 +86,7 @@ class Up:
 
     def ready(self) -> tuple[int, dict[str, dict[str, Any]]]:
         """Return the status of /readyz, and the parts by name."""
-        response = httpx.get(f"{self.url}/readyz", timeout=30, trust_env=False, verify=False)
+        response = httpx.get(f"{self.url}/readyz", timeout=60, trust_env=False, verify=False)
         return response.status_code, {part["name"]: part for part in response.json()["parts"]}
 
     def processes(self) -> list[int]:
@@ -107,5 +107,5 @@ class Up:
         """Stop it cleanly, so that no process is left."""
         if self.program.exit_code is None:
             self.program.terminate()
-            self.program.wait(timeout_s=30)
+            self.program.wait()
         self.program.close()

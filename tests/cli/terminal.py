@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.cli.runner import clean_env
+from tests.support.wait import DEADLINE_S
 
 
 def _without_size(env: dict[str, str]) -> dict[str, str]:
@@ -54,14 +55,14 @@ class Terminal:
             self._process.wait()
         os.close(self._ours)
 
-    def until(self, text: str, timeout_s: float = 30) -> None:
+    def until(self, text: str, timeout_s: float = DEADLINE_S) -> None:
         """Read until this text has been shown."""
         deadline = time.monotonic() + timeout_s
         while text not in self.screen:
             if not self._read() or time.monotonic() > deadline:
                 raise AssertionError(f"{text!r} was not shown, but:\n{self.screen}")
 
-    def wait(self, timeout_s: float = 30) -> int:
+    def wait(self, timeout_s: float = DEADLINE_S) -> int:
         """Read to the end; return the exit code."""
         deadline = time.monotonic() + timeout_s
         while self._read():

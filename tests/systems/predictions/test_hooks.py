@@ -33,7 +33,7 @@ def head_only(served: Serving, path: str, length: int, **headers: str) -> int:
     lines = [f"POST {path} HTTP/1.1", "Host: bot.example.com", f"Content-Length: {length}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     with served.open_socket() as peer:
-        peer.settimeout(5)
+        peer.settimeout(30)
         peer.sendall("\r\n".join([*lines, "", ""]).encode())
         return status_of(read_answer(peer))
 

@@ -22,4 +22,4 @@ def broken() -> None:
 @app.tool
 def slow() -> None:
     """Sleeps."""
-    time.sleep(3)
+    time.sleep(30)

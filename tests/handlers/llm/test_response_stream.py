@@ -44,6 +44,8 @@ BROKEN: dict[str, tuple[Act, str]] = {
     ),
 }
 
+IDLE = {True: timedelta(seconds=0.3), False: timedelta(seconds=60)}
+"""Short only where it is to be reached."""
 ROLE = event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
 
 
@@ -52,7 +54,7 @@ ROLE = event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
 async def test_j51_a_broken_answer_starts_over(bench_at: BenchAt, way: str) -> None:
     act, code = BROKEN[way]
     async with Upstream(act, says("Good ", "day")) as upstream:
-        bench = bench_at(upstream.url, idle_timeout=timedelta(seconds=0.3))
+        bench = bench_at(upstream.url, idle_timeout=IDLE[way == "a stall"])
         record = await bench.run("chat", HI)
     assert record.result["text"] == record.text() == "Good day"
     (reset,) = record.of("reset")
@@ -69,7 +71,7 @@ async def test_j51_the_partial_answer_is_kept_after_the_last_retry(
 ) -> None:
     act, code = BROKEN[way]
     async with Upstream(act) as upstream:
-        bench = bench_at(upstream.url, idle_timeout=timedelta(seconds=0.3))
+        bench = bench_at(upstream.url, idle_timeout=IDLE[way == "a stall"])
         context, _ = bench.context("chat", HI)
         with pytest.raises(Retry) as failed:
             await bench.handle(context)
@@ -101,22 +103,22 @@ async def test_k3_any_bytes_are_a_sign_of_life(bench_at: BenchAt, sign: bytes) -
             while sent < count:
                 sent += 1
                 await line.chunk(sign)
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.5)
             for chunk in (delta("Hello", "stop"), DONE, b""):
                 await line.chunk(chunk)
 
         return thinks
 
     limits = {
-        "first_token_timeout": timedelta(seconds=0.4),
-        "idle_timeout": timedelta(seconds=0.05),
+        "first_token_timeout": timedelta(seconds=4),
+        "idle_timeout": timedelta(seconds=0.3),
     }
-    async with Upstream(act(8)) as upstream:
+    async with Upstream(act(9)) as upstream:
         record = await bench_at(upstream.url, **limits).run("chat", HI)
     assert (record.result["text"], len(upstream.requests)) == ("Hello", 1)
     async with Upstream(act(float("inf"))) as upstream:  # until the time of the whole answer
-        with pytest.raises(Retry, match=r"longer than 0\.8 s"):
-            await bench_at(upstream.url, **limits).run("chat", {**HI, "timeout_s": 0.8})
+        with pytest.raises(Retry, match="longer than 2 s"):
+            await bench_at(upstream.url, **limits).run("chat", {**HI, "timeout_s": 2})
 
 
 @clause("K-3")

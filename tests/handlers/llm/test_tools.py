@@ -117,10 +117,12 @@ async def test_j50_only_the_named_tools_are_offered() -> None:
 # ── running ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def run_one(function: Callable[..., object], **about: object) -> Exception | object:
+async def run_one(
+    function: Callable[..., object], *, limit_s: float = 60, **about: object
+) -> Exception | object:
     """Run a tool without parameters; return the outcome."""
     async with Upstream(calls(function.__name__)) as upstream:
-        bench = bench_with(upstream.url, function, tool_timeout=timedelta(seconds=0.3))
+        bench = bench_with(upstream.url, function, tool_timeout=timedelta(seconds=limit_s))
         return (await bench.run("tool", {"prompt": "Go"}, **about)).result["output"]
 
 
@@ -189,7 +191,7 @@ async def test_j50_a_slow_tool_is_abandoned_at_its_time_limit() -> None:
 
     try:
         with pytest.raises(Fail, match=r"longer than 0\.3 s") as failed:
-            await run_one(sleeps)
+            await run_one(sleeps, limit_s=0.3)
         assert failed.value.code == "tool_timeout"
     finally:
         release.set()
@@ -209,7 +211,7 @@ async def test_j50_a_tool_without_capacity_is_retried_later(
 
     monkeypatch.setattr("jobwire.handlers.llm.tool_runner._slots", threading.Semaphore(0))
     with pytest.raises(Retry, match="too many tools"):
-        await run_one(counts)
+        await run_one(counts, limit_s=0.3)
     assert ran == []
 
 

@@ -216,11 +216,11 @@ async def test_j51_a_short_retry_after_is_waited_for(bench_at: BenchAt) -> None:
 
 @clause("J-51")
 async def test_j51_no_retry_exceeds_the_time_limit(bench_at: BenchAt) -> None:
-    act = refuses(429, "slow down", retry_after="5")
+    act = refuses(429, "slow down", retry_after="50")
     async with Upstream(act) as upstream:
         with pytest.raises(Retry) as failed:
-            await bench_at(upstream.url).run("chat", {**HI, "timeout_s": 2})
-    assert failed.value.after_s == 5
+            await bench_at(upstream.url).run("chat", {**HI, "timeout_s": 20})
+    assert failed.value.after_s == 50
     assert len(upstream.requests) == 1
 
 
@@ -228,11 +228,11 @@ async def test_j51_no_retry_exceeds_the_time_limit(bench_at: BenchAt) -> None:
 async def test_j51_the_time_limit_covers_the_whole_answer(bench_at: BenchAt) -> None:
     async with Upstream(streams(delta("Hello wor"), then=waits)) as upstream:
         bench = bench_at(upstream.url)
-        context, _ = bench.context("chat", {**HI, "timeout_s": 0.3})
+        context, _ = bench.context("chat", {**HI, "timeout_s": 4})
         with pytest.raises(Retry) as failed:
             await bench.handle(context)
     assert failed.value.code == "backend_timeout"
-    assert "0.3 s" in failed.value.message
+    assert "longer than 4 s" in failed.value.message
     assert context.partial == "Hello wor"
     assert len(upstream.requests) == 1
 

@@ -70,9 +70,11 @@ async def lingering_tasks(before: set[asyncio.Task[object]]) -> list[str]:
     """Tasks of this loop that outlived their test."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _GRACE_S
+    is_last = False
     while tasks := asyncio.all_tasks() - before - {asyncio.current_task()}:
-        if loop.time() > deadline:
+        if is_last:
             return [f"task {task.get_name()} still runs {task.get_coro()}" for task in tasks]
+        is_last = loop.time() > deadline
         await asyncio.wait(tasks, timeout=0.05)
     return []
 

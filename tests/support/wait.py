@@ -21,14 +21,18 @@ _LONGER: Final = 1.1
 async def wait_until(
     condition: Callable[[], T | Awaitable[T]], what: str = "", *, timeout_s: float = DEADLINE_S
 ) -> T:
-    """Call the condition until its value is true and return the value; it may be async."""
+    """Call the condition until its value is true and return the value; it may be async.
+
+    The last call begins after the time is over: this process may have stood still.
+    """
     deadline, pause_s = time.monotonic() + timeout_s, _PAUSE_S
     while True:
+        is_last = time.monotonic() > deadline
         result = condition()
         answer = cast("T", await result if inspect.isawaitable(result) else result)
         if answer:
             return answer
-        if time.monotonic() > deadline:
+        if is_last:
             raise AssertionError(_complaint(condition, what, answer, timeout_s))
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * _LONGER, _LONGEST_PAUSE_S)
@@ -40,10 +44,11 @@ def wait_until_sync(
     """The same without a loop."""
     deadline, pause_s = time.monotonic() + timeout_s, _PAUSE_S
     while True:
+        is_last = time.monotonic() > deadline
         answer = condition()
         if answer:
             return answer
-        if time.monotonic() > deadline:
+        if is_last:
             raise AssertionError(_complaint(condition, what, answer, timeout_s))
         time.sleep(pause_s)
         pause_s = min(pause_s * _LONGER, _LONGEST_PAUSE_S)

@@ -35,7 +35,7 @@ def raw(plain: Plain) -> Raw:
 
 @pytest_asyncio.fixture
 async def lab(connection: Connection) -> AsyncIterator[StreamsLab]:
-    async with StreamsLab(connection, lease_s=1.0, foreign_idle_s=2.0) as opened:
+    async with StreamsLab(connection) as opened:
         yield opened
 
 
@@ -131,9 +131,13 @@ async def test_two_gateways_and_three_workers_of_both_kinds(
 
 @clause("J-34", "J-39")
 async def test_our_worker_reclaims_the_job_of_a_dead_foreign_worker(
-    valkey: LocalValkey, lab: StreamsLab, raw: Raw
+    valkey: LocalValkey, connection: Connection, raw: Raw
 ) -> None:
-    async with node_gateway(valkey) as gateway:
+    # Which is silent for as long as no live one is in this test.
+    async with (
+        StreamsLab(connection, foreign_idle_s=1.0) as lab,
+        node_gateway(valkey) as gateway,
+    ):
         with node_worker(valkey, "node-1") as doomed:
             job_id = await gateway.submit({"sleep_ms": 600_000})
             doomed.wait_for_line(f"started {job_id}")

@@ -14,6 +14,8 @@ from jobwire.objects import BucketConfig, Unavailable, Unexpected
 from jobwire.objects.signed import SignedCalls
 from tests.support import wait_until_sync
 
+IN_TIME_S = 4.0
+"""For tests of an answer that does not come: the others come within this time."""
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Step = Callable[[socket.socket], None]
 
@@ -50,8 +52,7 @@ class Server:
         self.barrier: threading.Barrier | None = None
         threading.Thread(target=self._accept, daemon=True).start()
 
-    @property
-    def calls(self) -> SignedCalls:
+    def calls(self, timeout_s: float = 60.0) -> SignedCalls:
         port = self._listening.getsockname()[1]
         return SignedCalls(
             BucketConfig(
@@ -59,7 +60,7 @@ class Server:
                 bucket="photos",
                 access_key="key",
                 secret_key="secret",
-                timeout_s=2,
+                timeout_s=timeout_s,
             )
         )
 
@@ -80,7 +81,7 @@ class Server:
                 self.requests.append(number)
                 step = self.steps.pop(0) if self.steps else answer()
                 if self.barrier is not None:
-                    self.barrier.wait(10)
+                    self.barrier.wait(60)
                 step(peer)
         except OSError:
             pass
@@ -102,14 +103,14 @@ def server() -> Iterator[Server]:
 
 
 async def test_calls_in_a_row_share_a_connection(server: Server) -> None:
-    calls = server.calls
+    calls = server.calls()
     for method in ("GET", "DELETE", "GET", "DELETE", "GET"):
         assert (await calls.send(method, "a/b")).body == b"ok"
     assert (server.connections, len(server.requests)) == (1, 5)
 
 
 async def test_calls_at_a_time_have_a_connection_each(server: Server) -> None:
-    calls = server.calls
+    calls = server.calls()
     for _ in range(2):
         server.barrier = threading.Barrier(3)
         await asyncio.gather(*(calls.send("GET", str(number)) for number in range(3)))
@@ -123,7 +124,7 @@ async def test_a_used_connection_that_ends_is_replaced_at_once(
     server: Server, ends: Step, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jobwire.objects.signed._BACKOFF_S", ())
-    calls = server.calls
+    calls = server.calls()
     server.steps = [answer(), ends]
     for _ in range(3):
         assert (await calls.send("GET")).status == 200
@@ -131,7 +132,7 @@ async def test_a_used_connection_that_ends_is_replaced_at_once(
 
 
 async def test_a_connection_that_the_server_closed_meanwhile_is_not_used(server: Server) -> None:
-    calls = server.calls
+    calls = server.calls()
     server.steps = [answer_and_close]
     await calls.send("GET")
     wait_until_sync(lambda: not server.open, "the server to close")
@@ -141,7 +142,7 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_not_used(server:
 
 async def test_a_new_connection_without_an_answer_is_tried_again_later(server: Server) -> None:
     server.steps = [cut, reset]
-    assert (await server.calls.send("GET")).status == 200
+    assert (await server.calls().send("GET")).status == 200
     assert server.requests == [1, 2, 3]
 
 
@@ -150,7 +151,7 @@ async def test_a_server_that_does_not_answer_is_unavailable(
 ) -> None:
     """As one that lost power: an idle connection seems to be open."""
     monkeypatch.setattr("jobwire.objects.signed._BACKOFF_S", (0.01,))
-    calls = server.calls
+    calls = server.calls(IN_TIME_S)
     server.steps = [answer(), lambda _: None, lambda _: None]
     await calls.send("GET")
     with pytest.raises(Unavailable, match="timed out"):
@@ -161,7 +162,7 @@ async def test_a_server_that_does_not_answer_is_unavailable(
 
 
 async def test_an_answer_in_parts_is_read_whole_before_the_next_call(server: Server) -> None:
-    calls = server.calls
+    calls = server.calls(IN_TIME_S)
     chunked = (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
     )
@@ -172,7 +173,7 @@ async def test_an_answer_in_parts_is_read_whole_before_the_next_call(server: Ser
 
 
 async def test_statuses_mean_what_they_did(server: Server) -> None:
-    calls = server.calls
+    calls = server.calls()
     busy = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n"
     moved = b"HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
     server.steps = [answer(busy), answer(), answer(moved)]
@@ -183,7 +184,7 @@ async def test_statuses_mean_what_they_did(server: Server) -> None:
 
 
 async def test_an_answer_that_ends_its_connection(server: Server) -> None:
-    calls = server.calls
+    calls = server.calls()
     server.steps = [answer(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")]
     await calls.send("GET")
     await calls.send("GET")
@@ -191,7 +192,7 @@ async def test_an_answer_that_ends_its_connection(server: Server) -> None:
 
 
 async def test_idle_connections_end_with_their_client(server: Server) -> None:
-    calls = server.calls
+    calls = server.calls()
     await calls.send("GET")
     assert len(server.open) == 1
     del calls

@@ -7,11 +7,13 @@ would fail. A test of a server that is silent on purpose uses `product_limits`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from datetime import timedelta
 from types import ModuleType
 from typing import Final
 
+import httpx
 import pytest
 
 from jobwire.gateway import all_systems, health, metrics
@@ -20,6 +22,7 @@ from jobwire.systems.jobs import shard_overview, shards
 from jobwire.valkey import Config
 
 PATIENCE: Final = timedelta(seconds=15)
+_HTTP_S: Final = 60.0
 _LIMITS: Final[Sequence[tuple[ModuleType, str, float]]] = [
     (module, name, getattr(module, name))
     for module, name in (
@@ -42,6 +45,10 @@ def pytest_configure() -> None:
     defaults = Config.__init__.__kwdefaults__
     assert defaults is not None
     defaults.update(dict.fromkeys(_TIMEOUTS, PATIENCE.total_seconds()))
+    # What a call of httpx has without a `timeout`: five seconds.
+    without = inspect.signature(httpx.get).parameters["timeout"].default
+    for name in ("connect", "read", "write", "pool"):
+        setattr(without, name, _HTTP_S)
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def _postgres(_home: Path) -> Generator[Facts]:
 
 def _answers(facts: Facts) -> bool:
     try:
-        psycopg.connect(facts["url"], connect_timeout=5).close()
+        psycopg.connect(facts["url"], connect_timeout=60).close()
     except psycopg.OperationalError:
         return False
     return True

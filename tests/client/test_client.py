@@ -259,10 +259,12 @@ async def test_an_idle_stream_is_reopened(kind: str, monkeypatch: pytest.MonkeyP
     requests: list[bytes] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        requests.append(await reader.readuntil(b"\r\n\r\n"))
+        requests.append((await reader.readuntil(b"\r\n\r\n")).lower())
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
         writer.write(b'event: hello\ndata: {"job_id":"j","status":"running"}\n\n')
-        name, event_id = ("running", "7-0") if len(requests) == 1 else ("done", "8-0")
+        # On a busy machine also the first event may be too late for the client.
+        is_seen = b"last-event-id: 7-0" in requests[-1]
+        name, event_id = ("done", "8-0") if is_seen else ("running", "7-0")
         body = f'id: {event_id}\nevent: {name}\ndata: {{"type":"{name}","ts":1,"data":{{}}}}\n\n'
         writer.write(body.encode())
         await writer.drain()
@@ -284,7 +286,7 @@ async def test_an_idle_stream_is_reopened(kind: str, monkeypatch: pytest.MonkeyP
         else:
             seen = await asyncio.to_thread(watch)
     assert [event.type for event in seen] == ["running", "done"]
-    assert b"last-event-id: 7-0" in requests[1].lower()
+    assert len(requests) >= 2
 
 
 # ── over restarts ────────────────────────────────────────────────────────────────────────────────

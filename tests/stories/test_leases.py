@@ -14,12 +14,13 @@ from tests.support import clause, wait_until
 async def test_j32_a_handler_that_blocks_the_event_loop_keeps_its_job(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    async with Site(valkey.url, tmp_path, lease_s=1.0) as site:
+    # Not lost by a worker that stands still for some seconds.
+    async with Site(valkey.url, tmp_path, lease_s=9.0) as site:
         victim = await site.ready()
         job = await site.submit("blocks")
         await wait_until(lambda: site.begun(job) == 1)
         async with site.survivor():
-            # Three leases pass, and the other worker runs its reclaim all the time.
+            # More than a lease passes, and the other worker runs its reclaim all the time.
             others = [await site.submit("quick") for _ in range(3)]
             await site.until_all(others, "done")
             idle: list[int] = []
@@ -33,9 +34,9 @@ async def test_j32_a_handler_that_blocks_the_event_loop_keeps_its_job(
                 assert isinstance(row, list)
                 idle.append(int(str(row[2])))
                 # Each decrease of the idle time is a renewal.
-                return sum(a > b for a, b in itertools.pairwise(idle)) >= 9
+                return sum(a > b for a, b in itertools.pairwise(idle)) >= 4
 
-            await wait_until(kept_for_long, "nine renewals", timeout_s=60)
+            await wait_until(kept_for_long, "four renewals")
             site.gate.touch()
             await site.until(job, "done")
         assert site.begun(job) == 1

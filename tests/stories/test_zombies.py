@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Final
 
 from jobwire.local import LocalValkey
-from tests.stories.site import LEASE_S, Site
+from tests.stories.site import Site
 from tests.support import Plain, Proxy, clause, wait_until
 from tests.support.raw import Raw
 from tests.support.streams import runs
+
+LEASE_S: Final = 12.0
+"""Where two workers live: not lost by one that stands still for some seconds."""
 
 
 @clause("R-3", "R-2", "J-33")
 async def test_r3_a_worker_that_resumes_after_its_lease_changes_nothing(
     valkey: LocalValkey, tmp_path: Path
 ) -> None:
-    async with Site(valkey.url, tmp_path) as site:
+    async with Site(valkey.url, tmp_path, lease_s=LEASE_S) as site:
         victim = await site.ready()
         job = await site.submit("gate")
         await wait_until(lambda: site.begun(job) == 1)
@@ -26,6 +30,7 @@ async def test_r3_a_worker_that_resumes_after_its_lease_changes_nothing(
 
         await wait_until(lambda: has_reported(1))
         victim.freeze()
+        await site.expire_leases()
         async with site.survivor():
             await wait_until(lambda: has_reported(2), "the job to be reclaimed")
             # Both run the job now; the reports and the outcome of the zombie come first.
@@ -69,7 +74,7 @@ async def test_r3_a_foreign_worker_that_claimed_the_entry_is_not_disturbed(
 ) -> None:
     """A foreign worker has no owner token: it claims the entry, as the published contract says."""
     raw = Raw(plain)
-    async with Site(valkey.url, tmp_path) as site:
+    async with Site(valkey.url, tmp_path, lease_s=LEASE_S) as site:
         queue, key = site.keys.queue, ""
         victim = await site.ready()
         job = await site.submit("gate")
@@ -80,6 +85,7 @@ async def test_r3_a_foreign_worker_that_claimed_the_entry_is_not_disturbed(
 
         await wait_until(has_reported)
         victim.freeze()
+        await site.expire_leases()
         key, events = site.keys.job(job), site.keys.events(job)
         (entry,) = raw.pending(queue)
 

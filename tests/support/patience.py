@@ -1,4 +1,5 @@
-"""Limits of the product for an answer of a server, longer than any test has to wait for one.
+"""Limits of the product for an answer of a server, longer than any test has to wait for one; and
+those of the tests' own HTTP clients.
 
 A server or a test process may stand still for seconds, on a busy machine or by `make flaky`. After
 two or three the product gives up, as it says, and its caller decides. A test has asked once and
@@ -20,9 +21,9 @@ from jobwire.gateway import all_systems, health, metrics
 from jobwire.systems import backends
 from jobwire.systems.jobs import shard_overview, shards
 from jobwire.valkey import Config
+from tests.support.wait import DEADLINE_S
 
 PATIENCE: Final = timedelta(seconds=15)
-_HTTP_S: Final = 60.0
 _LIMITS: Final[Sequence[tuple[ModuleType, str, float]]] = [
     (module, name, getattr(module, name))
     for module, name in (
@@ -45,10 +46,10 @@ def pytest_configure() -> None:
     defaults = Config.__init__.__kwdefaults__
     assert defaults is not None
     defaults.update(dict.fromkeys(_TIMEOUTS, PATIENCE.total_seconds()))
-    # What a call of httpx has without a `timeout`: five seconds.
-    without = inspect.signature(httpx.get).parameters["timeout"].default
-    for name in ("connect", "read", "write", "pool"):
-        setattr(without, name, _HTTP_S)
+    # httpx has one object for all calls that name no timeout: five seconds.
+    unnamed = inspect.signature(httpx.Client).parameters["timeout"].default
+    assert isinstance(unnamed, httpx.Timeout)
+    unnamed.connect = unnamed.read = unnamed.write = unnamed.pool = DEADLINE_S
 
 
 @pytest.fixture

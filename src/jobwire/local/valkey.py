@@ -34,7 +34,10 @@ LOG_FILE: Final = "valkey.log"
 # How long the program may take until it listens; loading its data has no limit.
 _LISTEN_S: Final = 30.0
 _PORT_ATTEMPTS: Final = 5
-_CGROUP_MEMORY: Final = Path("/sys/fs/cgroup/memory.max")
+CGROUP_MEMORY: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),  # version 1
+)
 
 # All commands that wires need, none that flush, reconfigure or stop the server. A rewrite of the
 # append-only file removes deleted data from the disk.
@@ -222,11 +225,12 @@ def _kept_password(path: Path) -> str:
     return password
 
 
-def max_memory() -> int:
+def max_memory(limits: Sequence[Path] = CGROUP_MEMORY) -> int:
     """J-57: the server's memory limit in bytes: a quarter of the machine's or container's."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):
-        total = min(total, int(_CGROUP_MEMORY.read_text()))
+    for limit in limits:
+        with contextlib.suppress(OSError, ValueError):
+            total = min(total, int(limit.read_text()))
     return total // 4
 
 

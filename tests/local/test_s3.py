@@ -8,17 +8,22 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import socket
 import ssl
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import psutil
 import pytest
+from cryptography import x509
 
 from jobwire.local import (
     DataDirHeld,
@@ -31,6 +36,7 @@ from jobwire.local import (
     s3_ports,
 )
 from jobwire.local.s3 import LOG_FILE
+from jobwire.local.s3_keys import AUTHORITY_FILE, CERTIFICATE_FILE
 from jobwire.objects import Bucket, BucketMissing, Found, ObjectsError
 from jobwire.objects.probe import probe
 from tests.support import Program, clause, wait_until, wait_until_sync
@@ -90,6 +96,23 @@ def ask(port: int, path: str, method: str = "GET") -> tuple[int, bytes]:
     except urllib.error.HTTPError as refused:
         with refused:
             return refused.code, refused.read()
+
+
+@clause("O-1")
+def test_o1_its_certificates_are_valid_whatever_the_clock_was(tmp_path: Path) -> None:
+    """Regression: they began the day before, and the clock may have been years ahead then."""
+    faketime = shutil.which("faketime")
+    if faketime is None:
+        pytest.skip("libfaketime is not installed (Debian: apt-get install faketime)")
+    make = (
+        "import pathlib, sys; from jobwire.local.s3_keys import S3Keys; "
+        "folder = pathlib.Path(sys.argv[1]); S3Keys.kept(folder).write_server_files(folder)"
+    )
+    command = [faketime, "-f", "+1000d", sys.executable, "-c", make, tmp_path]
+    subprocess.run(command, check=True, timeout=60)
+    for name in (AUTHORITY_FILE, CERTIFICATE_FILE):
+        found = x509.load_pem_x509_certificate((tmp_path / name).read_bytes())
+        assert found.not_valid_before_utc < datetime.now(UTC) < found.not_valid_after_utc
 
 
 @clause("O-1")

@@ -27,7 +27,9 @@ SECURITY_FILE: Final = "security.toml"  # the server reads this name from its wo
 
 _TOKENS: Final = ("signing", "signing.read", "filer_signing", "filer_signing.read")
 _PARTS: Final = ("master", "volume", "filer", "s3", "admin", "worker", "client")
-_LIFE: Final = datetime.timedelta(days=100 * 365)
+# The clock of this machine may be wrong now, and right later.
+_VALID_FROM: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_VALID_UNTIL: Final = datetime.datetime(2170, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,6 @@ def _create_certificates(folder: Path) -> None:
             "the package cryptography is not installed, and without it the local S3 server's "
             "inner ports would be open; run: pip install 'jobwire[embedded]'"
         ) from error
-    now = datetime.datetime.now(datetime.UTC)
 
     def named(name: str) -> x509.Name:
         return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
@@ -101,8 +102,8 @@ def _create_certificates(folder: Path) -> None:
             .issuer_name(named("jobwire local S3"))
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(days=1))
-            .not_valid_after(now + _LIFE)
+            .not_valid_before(_VALID_FROM)
+            .not_valid_after(_VALID_UNTIL)
         )
 
     authority_key = ec.generate_private_key(ec.SECP256R1())

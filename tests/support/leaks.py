@@ -8,8 +8,10 @@ glob patterns in `jobwire.systems.<wire>.contract`).
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import pkgutil
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from tests.support.wait import wait_until_sync
 OBSERVER: Final = "tests-observer"
 # How long a closed socket or an ending task may take to be gone.
 _GRACE_S: Final = 15.0
+_NAME: Final = re.compile(r" name=(\S*) ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class Before:
     settings: dict[str, str]
 
 
+@functools.cache
 def permanent_patterns() -> Sequence[str]:
     """The permanent keys of all wires, as their contracts declare them."""
     patterns: list[str] = []
@@ -81,6 +85,8 @@ async def lingering_tasks(before: set[asyncio.Task[object]]) -> list[str]:
 
 def lasting_keys(observer: Redis, patterns: Sequence[str]) -> list[str]:
     keys = list(cast("Iterator[str]", observer.scan_iter(count=1000)))
+    if not keys:
+        return []
     with observer.pipeline(transaction=False) as pipeline:
         for key in keys:
             pipeline.pttl(key)
@@ -109,12 +115,14 @@ def open_clients(observer: Redis, before: Counter[str]) -> list[str]:
 
 
 def _clients(observer: Redis) -> Counter[str]:
-    names = [each["name"] for each in observer.client_list()]
+    # In two words, here and below, a command is none that the client parses the reply of, which
+    # would be dear: this runs twice for each of some thousand tests.
+    names = _NAME.findall(cast("str", observer.execute_command("CLIENT", "LIST")))
     return Counter(name for name in names if name != OBSERVER)
 
 
 def _settings(observer: Redis) -> dict[str, str]:
-    return cast("dict[str, str]", observer.config_get("*"))
+    return cast("dict[str, str]", observer.execute_command("CONFIG", "GET", "*"))
 
 
 def _changed_settings(observer: Redis, before: dict[str, str]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.slow_disk import slow_disk
+from jobwire.doctor.valkey import clock_ahead_s
 from jobwire.local import LocalValkey, free_port
 from tests.cli.runner import jobwire
 from tests.standins.server import Call, Request, Standin, json_reply
@@ -126,6 +127,13 @@ def test_o7_a_disk_whose_syncs_are_slow(tmp_path: Path) -> None:
         assert code == 1
         assert found["valkey disk"]["verdict"] == "fault"
         assert "fsync" in found["valkey disk"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("server_s", "ahead_s"), [(99, -1), (100, 0), (103, 0), (105, 0), (107, 2)]
+)
+def test_a_late_answer_is_no_difference_of_clocks(server_s: float, ahead_s: float) -> None:
+    assert clock_ahead_s(server_s, before_s=100, after_s=105) == ahead_s
 
 
 @clause("O-7")

@@ -13,8 +13,6 @@ repeats them.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import json
 import os
 from collections import defaultdict
@@ -28,10 +26,8 @@ from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissing
 
 from jobwire.local import ports
 from jobwire.spawn import usable_cores
-from tests.support.seconds import is_whole_suite
 
-TESTS: Final = Path(__file__).parents[1]
-DURATIONS: Final = TESTS / "durations.json"
+DURATIONS: Final = Path(__file__).parents[1] / "durations.json"
 WORKERS: Final = "JOBWIRE_TEST_WORKERS"
 FAILED: Final = "jobwire/failed"
 UNIT_S: Final = 8.0
@@ -179,25 +175,6 @@ def pytest_configure_node(node: Any) -> None:
         config.add_cleanup(folder.cleanup)
         config.stash[_FOLDER] = Path(folder.name)
     node.workerinput[_GROUPS] = str(config.stash[_FOLDER] / "groups.json")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    """Import a share of the test modules first.
-
-    In a fresh clone pytest compiles them, which is the most that collecting costs. All processes
-    import them in the same order, so each of them would compile every module.
-    """
-    own: Mapping[str, Any] | None = getattr(session.config, "workerinput", None)
-    if own is None or not is_whole_suite(session.config):
-        return
-    number = int(own["workerid"].removeprefix("gw"))
-    files = sorted(TESTS.rglob("test_*.py"))
-    for file in files[number % own["workercount"] :: own["workercount"]]:
-        name = ".".join(file.relative_to(TESTS.parent).with_suffix("").parts)
-        # A module that cannot be imported, or skips itself, is reported when it is collected.
-        with contextlib.suppress(Exception, pytest.skip.Exception):
-            importlib.import_module(name)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -22,7 +22,7 @@ CALLS: Final = {
     **{f"re.{name}": PATTERN for name in ("findall", "finditer", "split", "subn")},
     **dict.fromkeys(("msgspec.json.decode", "msgspec.json.Decoder", "json.loads"), PARSER),
     **dict.fromkeys(("json.load", "msgspec.msgpack.decode", "b64decode"), PARSER),
-    "httptools.HttpRequestParser": PARSER,
+    **dict.fromkeys(("bounded", "httptools.HttpRequestParser"), PARSER),
     "SchemaValidator": SCHEMA,
     **dict.fromkeys(("Path", "PurePath", "open"), PATH),
     **dict.fromkeys(("urlsplit", "urlparse", "urljoin", "parse_qs", "parse_qsl"), URL),

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from jobwire.job.errors import ContractError
+from jobwire.job.json_depth import bounded
 from jobwire.job.messages import (
     JobError,
     JobId,
@@ -18,7 +19,6 @@ from jobwire.job.messages import (
     ServedQueue,
     TaskDefinition,
 )
-from jobwire.json_depth import bounded
 from jobwire.systems.jobs.contract import (
     DEFAULT_QUEUE,
     MAX_EVENT_BYTES,

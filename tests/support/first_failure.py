@@ -53,13 +53,24 @@ def summary(report: pytest.TestReport, seed: object) -> list[str]:
     ]
     lines = [
         f"{report.nodeid} ({report.when}{', process ' if process else ''}{process})",
-        *_last(report.longreprtext.splitlines(), _ERROR_LINES),
+        *_error(report.longreprtext.splitlines()),
     ]
     for name, text in report.sections:
         room = MOST_LINES - len(lines) - len(commands) - 1
         if text.strip() and room > 1:
             lines += [f"--- {name}", *_last(text.splitlines(), min(_LOG_LINES, room))]
     return [line[:_LONGEST] for line in (*lines, *commands)]
+
+
+def _error(lines: list[str]) -> list[str]:
+    """The place and the beginning of the error, and its end: a comparison may have many lines."""
+    lines = [line for line in lines if line.strip()]
+    first = next((at for at, line in enumerate(lines) if line.startswith("E ")), 0)
+    lines = lines[max(0, first - 2) :] if len(lines) > _ERROR_LINES else lines
+    if len(lines) <= _ERROR_LINES:
+        return lines
+    half = _ERROR_LINES // 2
+    return [*lines[:half], "  …", *lines[-half:]]
 
 
 def _last(lines: Iterable[str], count: int) -> list[str]:

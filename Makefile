@@ -1,7 +1,8 @@
 # Two commands matter: `make up` runs jobwire, `make test` proves it.
 # Both build their own .venv and are quick the second time.
 
-PYTHON ?= python3
+# The Python of .venv; empty: the first one of this machine that is good enough.
+PYTHON ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
 MODELS := src/jobwire/handlers/llm/models/packages.txt
@@ -29,6 +30,18 @@ PYTEST := $(BIN)/python -m pytest --strict-config -n auto --dist=loadgroup
 
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
+
+# With another Python than that of .venv it is made anew.
+IDENTITY := -c 'import sys; print(sys.version.split()[0], sys.base_prefix)'
+ifneq ($(and $(PYTHON),$(wildcard $(BIN)/python)),)
+WANTED := $(shell "$(PYTHON)" $(IDENTITY))
+ifneq ($(WANTED),)
+ifneq ($(WANTED),$(shell $(BIN)/python $(IDENTITY)))
+$(info $(VENV) is made anew, with Python $(WANTED))
+$(shell rm -rf $(VENV))
+endif
+endif
+endif
 
 .PHONY: up test quick flaky durations coverage check format lock openapi chaos mutate bench instructions docs docs-check deploy-check sync-client queue-verbs functions clean help
 .DEFAULT_GOAL := help
@@ -154,9 +167,7 @@ clean: ## remove everything that the other commands made in this folder
 	@test ! -d "$(SHARED)" || echo "kept, because all clones share it: $(SHARED)"
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "jobwire needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV)
+	@python=$$(tools/find_python.sh "$(PYTHON)") && "$$python" -m venv $(VENV)
 
 # A stamp is made anew when the locked requirements change. Of what `up` installs, Python compiles only the
 # modules that it imports.

@@ -65,6 +65,17 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def how_ended(code: int | None) -> str:
+    """An exit code in words; None if the process still runs but has closed its connection."""
+    if code is None:
+        return "closed its connection"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"was ended by signal {-code}"
+
+
 def environment_without_secrets(**more: str) -> dict[str, str]:
     """For a program that reads untrusted data: it finds programs and our modules, nothing else."""
     kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}

@@ -20,7 +20,7 @@ from typing import Final
 from jobwire.job.errors import Fail
 from jobwire.job.messages import JobInfo
 from jobwire.log import as_set_up
-from jobwire.spawn import ChildProcess, spawn
+from jobwire.spawn import ChildProcess, how_ended, spawn
 from jobwire.worker.outcomes import Crashed, ProcessResult
 from jobwire.worker.pipe import (
     ChildrenMessage,
@@ -176,9 +176,7 @@ class HandlerProcess:
         if code is None:
             self.kill()
             code = self._process.kill()
-        if code >= 0:
-            return f"ended with exit code {code}"
-        return f"was ended by {signal.Signals(-code).name}"
+        return how_ended(code)
 
 
 def _children_of(sink: ReportSink) -> ChildrenMessage:

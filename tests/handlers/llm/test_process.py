@@ -26,6 +26,10 @@ from tests.handlers.llm.recorder import Bench, text_of
 from tests.support import Plain, Program, clause, wait_until
 
 HI = {"prompt": "Hi", "max_tokens": 4}
+MEMORY = (
+    "give the worker more memory, or set llm.model_path to a smaller model or llm.context_tokens "
+    "(4096) lower"
+)
 WORD = {"input": "x"}
 """The model that loads faster."""
 GREETER = """
@@ -232,7 +236,7 @@ async def test_a_request_after_the_end_of_the_process_starts_it_again(
     assert at_work(besides=others) not in (first, second)
     assert caplog.messages == [
         (
-            "local model process ended model=all-minilm-l6-v2 reason=was killed output=; "
+            "local model process ended model=all-minilm-l6-v2 reason=was ended by SIGKILL output=; "
             "the next call starts it"
         )
     ]
@@ -242,9 +246,9 @@ async def test_a_request_after_the_end_of_the_process_starts_it_again(
 @pytest.mark.parametrize(
     ("death", "how"),
     [
-        ("import os; os.kill(os.getpid(), 9)", "was killed"),
-        ("import ctypes; ctypes.string_at(0)", "crashed (SIGSEGV)"),
-        ("import os; os._exit(3)", "ended (exit code 3)"),
+        ("import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL"),
+        ("import ctypes; ctypes.string_at(0)", "was ended by SIGSEGV"),
+        ("import os; os._exit(3)", "ended with exit code 3"),
     ],
 )
 async def test_j51_a_model_that_dies_while_it_loads_is_reported_and_retried(
@@ -261,7 +265,7 @@ async def test_j51_a_model_that_dies_while_it_loads_is_reported_and_retried(
     with pytest.raises(Retry) as failed:
         await bench.run("chat", HI)
     name = "the local model smollm2-135m-instruct"
-    line = f"{name} {how} while it was loaded; is there enough memory for it?"
+    line = f"{name} {how} while it was loaded; {MEMORY}"
     assert (failed.value.code, failed.value.message) == ("backend_unavailable", line)
     log_line = (
         f"local model process ended model=smollm2-135m-instruct reason={how} output=ouch; "
@@ -272,14 +276,27 @@ async def test_j51_a_model_that_dies_while_it_loads_is_reported_and_retried(
 
 
 @clause("J-51")
-async def test_j51_a_library_that_cannot_be_loaded_is_an_error(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("first", "found"),
+    [
+        ("raise MemoryError", "llama.cpp cannot load SmolLM2-135M-Instruct"),
+        ("raise OSError(12, 'Cannot allocate memory')", "Cannot allocate memory"),
+        ("raise RuntimeError('failed to create context')", "failed to create context"),
+        (
+            "raise ImportError('libgomp.so.1: failed to map segment')",
+            "xllamacpp cannot be loaded: libgomp.so.1: failed to map segment",
+        ),
+    ],
+)
+async def test_j51_too_little_memory_for_a_model_names_the_settings(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, first: str, found: str
 ) -> None:
-    broken = "raise ImportError('libgomp.so.1: no such file')"
-    monkeypatch.syspath_prepend(altered(tmp_path, broken))
-    with pytest.raises(Fail, match=r"xllamacpp cannot be loaded: libgomp\.so\.1") as failed:
+    monkeypatch.syspath_prepend(altered(tmp_path, first))
+    with pytest.raises(Fail) as failed:
         await bench.run("chat", HI)
     assert failed.value.code == "model_not_found"
+    assert found in failed.value.message
+    assert failed.value.message.endswith(MEMORY)
 
 
 def _has_ended(model: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -78,3 +79,34 @@ class Curious:
         if any("SECRET" in name for name in os.environ):
             raise RuntimeError("the worker knows a secret")
         return []
+
+
+def NoMemory() -> LeftHalf:
+    """An allocation of Python fails while a worker starts."""
+    raise MemoryError
+
+
+def NoSegment() -> LeftHalf:
+    """The loader cannot map a library."""
+    raise ImportError("libvips.so.42: failed to map segment from shared object")
+
+
+def NoAllocation() -> LeftHalf:
+    """A system call fails."""
+    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+
+def Aborted() -> LeftHalf:
+    """A library in C++ ends the process."""
+    os.abort()
+
+
+def Killed() -> LeftHalf:
+    """The kernel ends it."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return LeftHalf()
+
+
+def Exited() -> LeftHalf:
+    """The loader ends the process."""
+    os._exit(127)

@@ -73,6 +73,12 @@ class PhotoFailed(msgspec.Struct, frozen=True, tag=True):
 FromWorker = WorkerReady | WorkerNotReady | Began | Finished | PhotoFailed
 
 
+def memory_hint(memory_mb: int) -> str:
+    """I-21: too little memory for a worker shows as whatever the kernel answers first: an exception
+    of any library, or a signal."""
+    return f"is worker_memory_mb = {memory_mb} too small?"
+
+
 def to_line(message: StartWorker | PhotoJob | FromWorker) -> bytes:
     """The message as it is sent."""
     return msgspec.json.encode(message) + END

@@ -141,7 +141,7 @@ class PhotoPool:
             await worker.kill()
         try:
             return await self._start()
-        except (SetupError, OSError) as error:
+        except SetupError as error:
             _log.exception("photo worker did not start; the photo fails")
             raise PhotoError(
                 ErrorCode.INTERNAL, "photos cannot be processed now; try again later"
@@ -170,7 +170,7 @@ class PhotoPool:
         for number in range(1, _TRIES):
             try:
                 return await WorkerProcess.start(self._limits, self._options)
-            except (WorkerNotStarted, OSError) as error:
+            except WorkerNotStarted as error:
                 _log.warning(
                     "photo worker did not start error=%(error)s; will retry", {"error": error}
                 )

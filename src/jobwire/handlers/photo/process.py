@@ -31,7 +31,7 @@ from jobwire.handlers.photo.messages import (
 )
 from jobwire.handlers.photo.options import PhotoOptions, PoolLimits
 from jobwire.handlers.photo.results import ORDER, Photo, Step
-from jobwire.spawn import ChildProcess, environment_without_secrets, spawn
+from jobwire.spawn import ChildProcess, environment_without_secrets, how_ended, spawn
 
 _log: Final = logging.getLogger("jobwire.handlers.photo")
 _WORKER: Final = "jobwire.handlers.photo.worker"
@@ -72,9 +72,13 @@ class WorkerProcess:
     @classmethod
     async def start(cls, limits: PoolLimits, options: PhotoOptions) -> "WorkerProcess":
         """A worker that has loaded its libraries; SetupError where it lacks something."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            child = await asyncio.to_thread(_spawn, theirs)
+        try:
+            child, ours = await asyncio.to_thread(_spawn)
+        except OSError as error:
+            raise WorkerNotStarted(
+                f"a photo worker cannot be started: {error}; "
+                f"are {limits.worker_count} workers too many for this machine?"
+            ) from error
         reader, writer = await asyncio.open_connection(sock=ours, limit=messages.LONGEST)
         worker = cls(child, reader, writer, limits)
         try:
@@ -99,9 +103,9 @@ class WorkerProcess:
                     case WorkerNotReady(message):
                         raise SetupError(message)
                     case _:
-                        raise WorkerNotStarted(
-                            "a photo worker ended while it started; is worker_memory_mb too small?"
-                        )
+                        how = how_ended(await self._exit_code())
+                        hint = messages.memory_hint(limits.worker_memory_mb)
+                        raise WorkerNotStarted(f"a photo worker {how} while it started; {hint}")
         except TimeoutError:
             raise SetupError(f"a photo worker was not ready after {_START_TIMEOUT_S:g} s") from None
 
@@ -163,10 +167,13 @@ class WorkerProcess:
         except (OSError, ValueError):  # too long a line, too; msgspec's errors are ValueErrors
             return None
 
+    async def _exit_code(self) -> int | None:
+        return await asyncio.to_thread(self._child.wait, _EXIT_TIMEOUT_S)
+
     async def _exited(self, began: list[Step]) -> Exception:
         """What it means that the worker ended by itself."""
-        code = await asyncio.to_thread(self._child.wait, _EXIT_TIMEOUT_S)
-        how = "broke off" if code is None else f"ended with code {code}"
+        code = await self._exit_code()
+        how = how_ended(code)
         if not began:
             return WorkerExited(f"{how} while idle")
         _log.warning(
@@ -183,16 +190,24 @@ class WorkerProcess:
         return _internal(f"the worker {how}")
 
 
-def _spawn(theirs: socket.socket) -> ChildProcess:
-    return spawn(
-        [sys.executable, "-P", "-m", _WORKER, str(theirs.fileno())],
-        env=environment_without_secrets(OPENBLAS_NUM_THREADS="1", MALLOC_ARENA_MAX="2"),
-        # Library output about a file may quote the untrusted file.
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        keep_fds=[theirs.fileno()],
-        last_signal=signal.SIGKILL,
-    )
+def _spawn() -> tuple[ChildProcess, socket.socket]:
+    """The process, and our end of the socket."""
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            child = spawn(
+                [sys.executable, "-P", "-m", _WORKER, str(theirs.fileno())],
+                env=environment_without_secrets(OPENBLAS_NUM_THREADS="1", MALLOC_ARENA_MAX="2"),
+                # Library output about a file may quote the untrusted file.
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                keep_fds=[theirs.fileno()],
+                last_signal=signal.SIGKILL,
+            )
+    except OSError:
+        ours.close()
+        raise
+    return child, ours
 
 
 def _is_written(job: PhotoJob, photo: Photo) -> bool:

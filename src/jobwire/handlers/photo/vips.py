@@ -7,12 +7,11 @@ never fork.
 import os
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Final, Protocol, cast
 
 import numpy as np
 
-from jobwire.handlers.photo.errors import SetupError
+from jobwire.handlers.photo.library import library
 from jobwire.handlers.photo.picture import Pixels
 
 _LOADERS: Final = (
@@ -61,19 +60,12 @@ def images() -> VipsImages:
     """The library, ready for use."""
     os.environ["VIPS_CONCURRENCY"] = "1"  # read when the library is loaded
     os.environ["VIPS_BLOCK_UNTRUSTED"] = "1"
-    if find_spec("pyvips") is None:
-        raise SetupError("pyvips is not installed; run: pip install 'jobwire[images]'")
-    try:
-        library = import_module("pyvips")
-    except (ImportError, OSError) as error:
-        raise SetupError(
-            f"pyvips cannot be loaded: {error}; is worker_memory_mb too small?"
-        ) from error
-    library.cache_set_max(0)  # no operation is asked for twice
-    library.operation_block_set("VipsForeignLoad", True)
+    pyvips = library("pyvips")
+    pyvips.cache_set_max(0)  # no operation is asked for twice
+    pyvips.operation_block_set("VipsForeignLoad", True)
     for loader in _LOADERS:
-        library.operation_block_set(loader, False)
-    return cast(VipsImages, library.Image)
+        pyvips.operation_block_set(loader, False)
+    return cast(VipsImages, pyvips.Image)
 
 
 def from_pixels(pixels: Pixels, profile: bytes = b"") -> VipsImage:

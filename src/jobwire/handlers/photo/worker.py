@@ -29,6 +29,7 @@ from jobwire.handlers.photo.messages import (
     StartWorker,
     WorkerNotReady,
     WorkerReady,
+    memory_hint,
 )
 from jobwire.handlers.photo.options import MEGABYTE
 from jobwire.handlers.photo.pipeline import process
@@ -54,7 +55,10 @@ def main() -> None:
             line.sendall(messages.to_line(WorkerNotReady(missing.message)))
             return
         except Exception as error:  # noqa: BLE001 - a foreign detector may raise anything
-            message = f"a photo worker cannot start: {type(error).__name__}: {error}"
+            message = (
+                f"a photo worker cannot start: {type(error).__name__}: {error}; "
+                f"{memory_hint(start.memory_mb)}"
+            )
             line.sendall(messages.to_line(WorkerNotReady(message)))
             return
         line.sendall(messages.to_line(WorkerReady(content_types)))

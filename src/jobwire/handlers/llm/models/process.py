@@ -20,7 +20,7 @@ from jobwire.handlers.llm.models import server_main
 from jobwire.handlers.llm.models.errors import ModelError, NoModel, RetryLimit
 from jobwire.handlers.llm.models.server import ModelServer
 from jobwire.handlers.llm.models.server_main import Listening, LoadRefusal, LoadRequest
-from jobwire.spawn import spawn
+from jobwire.spawn import how_ended, spawn
 
 _log: Final = logging.getLogger("jobwire.handlers")
 _NO_TIMEOUT_S: Final = 3600.0
@@ -41,15 +41,21 @@ class ModelProcess:
         self._channel, child_channel = socket.socketpair()
         self._channel.setblocking(False)
         with child_channel:
-            self._child = spawn(
-                [sys.executable, "-P", "-m", server_main.__name__, str(child_channel.fileno())],
-                # The same import path as the worker; no debugger after a crash.
-                env={**os.environ, "PYTHONPATH": _search_path(), "GGML_NO_BACKTRACE": "1"},
-                stdout=self._output,
-                stderr=self._output,
-                keep_fds=[child_channel.fileno()],
-                last_signal=signal.SIGKILL,
-            )
+            try:
+                self._child = spawn(
+                    [sys.executable, "-P", "-m", server_main.__name__, str(child_channel.fileno())],
+                    # The same import path as the worker; no debugger after a crash.
+                    env={**os.environ, "PYTHONPATH": _search_path(), "GGML_NO_BACKTRACE": "1"},
+                    stdout=self._output,
+                    stderr=self._output,
+                    keep_fds=[child_channel.fileno()],
+                    last_signal=signal.SIGKILL,
+                )
+            except OSError as error:
+                self._output.close()
+                self._channel.close()
+                wrong = f"the local model {request.name} cannot be started: {error}"
+                raise _unavailable(wrong, request.memory_fix) from error
         with suppress(OSError):  # it has exited already: server() reports that
             self._channel.send(msgspec.json.encode(request) + server_main.END)
         self._received = b""
@@ -74,7 +80,7 @@ class ModelProcess:
                 await self._wait_ended()
                 raise NoModel(wrong, fix)
             case None:
-                raise await self.lost("while it was loaded", "is there enough memory for it?")
+                raise await self.lost("while it was loaded", self._request.memory_fix)
 
     async def _receive_reply(self) -> None:
         loop = asyncio.get_running_loop()
@@ -98,7 +104,7 @@ class ModelProcess:
                 "the next call starts it",
                 {
                     "model": self._request.name,
-                    "reason": _exit_text(code),
+                    "reason": how_ended(code),
                     "output": self._output_tail(),
                 },
             )
@@ -107,9 +113,8 @@ class ModelProcess:
 
     async def lost(self, when: str, fix: str) -> ModelError:
         """The error for a process that closed its connection; ends the process if it still runs."""
-        reason = _exit_text(await self._wait_ended())
-        wrong = f"the local model {self._request.name} {reason} {when}"
-        return ModelError("backend_unavailable", wrong, RetryLimit.ONCE, fix=fix)
+        reason = how_ended(await self._wait_ended())
+        return _unavailable(f"the local model {self._request.name} {reason} {when}", fix)
 
     async def _wait_ended(self) -> int | None:
         """The exit code; None if the process had to be killed."""
@@ -134,13 +139,8 @@ class ModelProcess:
         return " ".join(self._output.read().decode("utf-8", "replace").split())
 
 
-def _exit_text(code: int | None) -> str:
-    """An exit code in words."""
-    if code is None:
-        return "closed its connection"
-    if code == -signal.SIGKILL:
-        return "was killed"
-    return f"crashed ({signal.Signals(-code).name})" if code < 0 else f"ended (exit code {code})"
+def _unavailable(wrong: str, fix: str) -> ModelError:
+    return ModelError("backend_unavailable", wrong, RetryLimit.ONCE, fix=fix)
 
 
 def _search_path() -> str:

@@ -41,6 +41,17 @@ class LoadRequest(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     context_tokens: int = 0
 
+    @property
+    def memory_fix(self) -> str:
+        """What to do if the machine may have too little memory for it."""
+        other = (
+            f"set llm.model_path to a smaller model or llm.context_tokens ({self.context_tokens}) "
+            "lower"
+            if self.file
+            else "set llm.embed_base_url to a server"
+        )
+        return f"give the worker more memory, or {other}"
+
 
 class Listening(msgspec.Struct, frozen=True, tag=True):
     """The model is loaded and served at `url`."""
@@ -86,21 +97,19 @@ def _receive_request(channel: socket.socket) -> LoadRequest:
 
 
 def _load(request: LoadRequest) -> _Server:
-    if request.file:
-        file = Path(request.file)
-    else:
-        from jobwire.handlers.llm.models import (
-            files,
-        )  # imported here: a chat model does not need it
-
-        file = files.embed_file(Path(request.cache_dir))
     try:
-        return _server(request, file, embeds=not request.file)
+        if request.file:
+            return _server(request, Path(request.file), embeds=False)
+        from jobwire.handlers.llm.models import files  # here: a chat model does not need it
+
+        return _server(request, files.embed_file(Path(request.cache_dir)), embeds=True)
     except ImportError as error:
-        raise NoModel(f"xllamacpp cannot be loaded: {error}", "install it again") from error
-    except (RuntimeError, MemoryError) as error:
-        reason = str(error) or "there is not enough memory"
-        raise NoModel(f"llama.cpp cannot load {file.name}: {reason}", "use another file") from error
+        fix = f"install it again, or {request.memory_fix}"
+        raise NoModel(f"xllamacpp cannot be loaded: {error}", fix) from error
+    except (RuntimeError, MemoryError, OSError) as error:
+        name, reason = Path(request.file).name or request.name, str(error) or type(error).__name__
+        fix = f"use another file, or {request.memory_fix}"
+        raise NoModel(f"llama.cpp cannot load {name}: {reason}", fix) from error
 
 
 def _server(request: LoadRequest, file: Path, *, embeds: bool) -> _Server:

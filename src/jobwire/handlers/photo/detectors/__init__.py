@@ -35,14 +35,20 @@ class Detector(Protocol):
 
 def load(name: str, sensitivity: Sensitivity = "balanced") -> Detector:
     """The detector of that name; SetupError where there is none or it lacks something."""
-    module, colon, attribute = BUILT_IN.get(name, name).partition(":")
-    if not colon:
+    if name in BUILT_IN:
+        return _factory(BUILT_IN[name])(sensitivity)
+    if ":" not in name:
         known = ", ".join(BUILT_IN)
         raise SetupError(
             f"no detector {name!r}; there are: {known}, or give one as package.module:factory"
         )
     try:
-        make = cast("Callable[..., Detector]", getattr(import_module(module), attribute))
+        make = _factory(name)
     except (ImportError, AttributeError) as error:
         raise SetupError(f"the detector {name!r} cannot be loaded: {error}") from error
-    return make(sensitivity) if name in BUILT_IN else make()
+    return make()
+
+
+def _factory(path: str) -> "Callable[..., Detector]":
+    module, _, attribute = path.partition(":")
+    return cast("Callable[..., Detector]", getattr(import_module(module), attribute))

@@ -1,7 +1,6 @@
 """A network on onnxruntime that takes pictures of any size."""
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Final, Protocol, cast
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy.typing as npt
 
 from jobwire.handlers.photo.detectors.boxes import Boxes
 from jobwire.handlers.photo.detectors.onnx_shapes import without_shapes
-from jobwire.handlers.photo.errors import SetupError
+from jobwire.handlers.photo.library import library
 from jobwire.handlers.photo.picture import Pixels
 
 Floats = npt.NDArray[np.float32]
@@ -32,21 +31,16 @@ class Session(Protocol):
 
 
 def session(model: bytes) -> Session:
-    """The model, ready for use; SetupError if onnxruntime is missing."""
-    try:
-        library = import_module("onnxruntime")
-    except ImportError as error:
-        raise SetupError(
-            "onnxruntime is not installed; run: pip install 'jobwire[images]'", detail=str(error)
-        ) from error
-    options = library.SessionOptions()
+    """The model, ready for use; SetupError if onnxruntime is not installed."""
+    onnxruntime = library("onnxruntime")
+    options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # Plans for pictures of one size: with many sizes they only hold memory.
     options.enable_mem_pattern = False
     return cast(
         Session,
-        library.InferenceSession(
+        onnxruntime.InferenceSession(
             without_shapes(model), options, providers=["CPUExecutionProvider"]
         ),
     )

@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from jobwire.job.json_depth import MAX_DEPTH, TooDeep, bounded, is_too_deep
+from jobwire.json_depth import MAX_DEPTH, TooDeep, bounded, is_too_deep
 from jobwire.worker.codec import NotJson, to_json
 
 _decode = bounded(msgspec.json.Decoder().decode)

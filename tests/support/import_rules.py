@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 EVERYTHING: Final = frozenset({"*"})
-_BACKENDS: Final = frozenset({"valkey", "objects", "job", "cron"})
+_BACKENDS: Final = frozenset({"valkey", "objects", "job", "cron", "json_depth"})
 
 # Imports allowed besides the package's own. `systems`: any system; `settings.*`: settings modules.
 ALLOWED: Final[Mapping[str, frozenset[str]]] = {
@@ -38,6 +38,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
             "private_files",
             "redaction",
             "doctor",
+            "json_depth",
             "spawn",
             "text",
             "user_frames",
@@ -50,10 +51,13 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "endpoints": frozenset({"net", "private_files"}),
     # Serverless entry points: built without `programs`, for a fast cold start.
     "functions": frozenset({"systems", "objects", "settings", "log", "redaction"}),
-    "gateway": frozenset({"api", "job", "log", "histogram", "net", "schema_hints", "text"}),
-    "handlers": frozenset({"job", "json_schema", "net", "spawn"}),
+    "gateway": frozenset(
+        {"api", "job", "json_depth", "log", "histogram", "net", "schema_hints", "text"}
+    ),
+    "handlers": frozenset({"job", "json_depth", "json_schema", "net", "spawn"}),
     "histogram": frozenset(),
     "job": frozenset(),
+    "json_depth": frozenset(),
     "json_schema": frozenset({"spawn"}),
     "local": frozenset({"valkey", "objects", "job", "endpoints", "net", "private_files", "spawn"}),
     "log": frozenset({"redaction"}),
@@ -103,6 +107,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
         {
             "cron",
             "job",
+            "json_depth",
             "log",
             "spawn",
             "histogram",

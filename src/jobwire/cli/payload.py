@@ -9,7 +9,7 @@ import msgspec
 
 from jobwire.cli import sanitize
 from jobwire.cli.exits import CliExit, Exit
-from jobwire.job.json_depth import bounded
+from jobwire.json_depth import bounded
 from jobwire.text import did_you_mean
 
 if TYPE_CHECKING:

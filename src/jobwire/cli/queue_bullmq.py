@@ -298,7 +298,7 @@ def json_argument(argument: str | None, what: str) -> Any:
     import msgspec
 
     from jobwire.cli import payload
-    from jobwire.job.json_depth import bounded
+    from jobwire.json_depth import bounded
 
     try:
         return bounded(msgspec.json.decode)(payload.read(argument))

@@ -6,7 +6,7 @@ import msgspec
 from jobwire.cli import completion, options, output, payload, sanitize
 from jobwire.cli.exits import CliExit, Exit
 from jobwire.cli.program import with_client
-from jobwire.job.json_depth import bounded
+from jobwire.json_depth import bounded
 
 _OUTCOMES = {"recorded": "recorded", "same": "recorded before, with the same value"}
 

@@ -29,7 +29,7 @@ from jobwire.gateway.access import Access, SelfAuthenticated, Verify
 from jobwire.gateway.problems import Headers, Problem, invalid_body
 from jobwire.gateway.query_reader import QueryReader
 from jobwire.gateway.request import HttpRequest, Reply
-from jobwire.job.json_depth import is_too_deep
+from jobwire.json_depth import is_too_deep
 
 A = TypeVar("A")
 B = TypeVar("B")

@@ -10,7 +10,7 @@ from typing import Final, Protocol, cast, runtime_checkable
 
 import msgspec
 
-from jobwire.job.json_depth import is_too_deep
+from jobwire.json_depth import is_too_deep
 
 MAX_RESULT_BYTES: Final = 1_048_576
 MAX_REPORT_BYTES: Final = 65_536

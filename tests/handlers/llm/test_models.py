@@ -172,7 +172,7 @@ async def test_j51_a_file_that_is_no_model_is_an_error(
     if content is not None:  # the messages of llama.cpp are in the log
         (line,) = caplog.messages
         assert line.startswith(
-            "local model process ended model=mine reason=ended (exit code 1) output="
+            "local model process ended model=mine reason=ended with exit code 1 output="
         )
         assert "this GGUF file is version" in line
 

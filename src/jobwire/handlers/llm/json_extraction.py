@@ -7,8 +7,8 @@ from typing import Final, cast
 
 import msgspec
 
-from jobwire.job.json_depth import bounded
 from jobwire.job.messages import Json
+from jobwire.json_depth import bounded
 
 _STRING: Final = r'"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*)'
 _CLOSED_STRING: Final = re.compile(_STRING + '"')

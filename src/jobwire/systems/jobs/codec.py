@@ -10,7 +10,6 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from jobwire.job.errors import ContractError
-from jobwire.job.json_depth import bounded
 from jobwire.job.messages import (
     JobError,
     JobId,
@@ -19,6 +18,7 @@ from jobwire.job.messages import (
     ServedQueue,
     TaskDefinition,
 )
+from jobwire.json_depth import bounded
 from jobwire.systems.jobs.contract import (
     DEFAULT_QUEUE,
     MAX_EVENT_BYTES,

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 import msgspec
 
-from jobwire.job.json_depth import bounded
+from jobwire.json_depth import bounded
 from jobwire.systems.jobs.codec import readable
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.replies import collect, server_ms

@@ -11,7 +11,7 @@ from typing import Final, NoReturn, cast
 import msgspec
 
 from jobwire.job.errors import RefusedError
-from jobwire.job.json_depth import is_too_deep
+from jobwire.json_depth import is_too_deep
 from jobwire.systems.jobs.contract import MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, Code
 
 _decode: Final = msgspec.json.Decoder[object]().decode

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from jobwire.job.errors import BackendUnavailable
-from jobwire.job.json_depth import bounded
 from jobwire.job.messages import MissingRequirement, ServedQueue, TaskDefinition
+from jobwire.json_depth import bounded
 from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.codec import (
     number,

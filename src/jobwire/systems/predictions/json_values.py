@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Final, cast
 
-from jobwire.job.json_depth import bounded
+from jobwire.json_depth import bounded
 
 parse: Final = bounded(json.loads)
 """Any JSON; ValueError for what is not, or is nested too deeply."""

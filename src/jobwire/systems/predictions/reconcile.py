@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from jobwire.job.json_depth import bounded
+from jobwire.json_depth import bounded
 from jobwire.objects import (
     Bucket,
     Entry,

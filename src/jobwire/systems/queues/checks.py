@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from jobwire.job.errors import RefusedError
-from jobwire.job.json_depth import TooDeep, bounded
+from jobwire.json_depth import TooDeep, bounded
 from jobwire.systems.queues import contract
 from jobwire.systems.queues.options import BullJobOptions, Keep, Retention
 

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, TypeAlias, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from jobwire.job.json_depth import bounded
 from jobwire.job.messages import Json
+from jobwire.json_depth import bounded
 from jobwire.systems.queues.contract import KEEP_LIMIT, BullField, BullState, KeepRule, Opt
 from jobwire.valkey import Reply
 

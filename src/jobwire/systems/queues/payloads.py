@@ -10,7 +10,7 @@ from typing import Annotated, Final, cast
 import msgspec
 from msgspec import Meta
 
-from jobwire.job.json_depth import bounded
+from jobwire.json_depth import bounded
 from jobwire.systems.queues.checks import refuse
 
 VIDEO_GENERATION: Final = "video-generation"

@@ -20,8 +20,8 @@ from jobwire.handlers.llm.models.events import DONE
 from jobwire.handlers.llm.models.reasoning import ReasoningFilter
 from jobwire.handlers.llm.models.replies import ServerLabel
 from jobwire.handlers.llm.models.schemas import Chunk, Delta, ToolCallDelta
-from jobwire.job.json_depth import bounded
 from jobwire.job.messages import Json
+from jobwire.json_depth import bounded
 
 _FINISH_REASONS: Final = {
     "length": "length",

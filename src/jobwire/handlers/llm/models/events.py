@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from jobwire.handlers.llm.models.errors import ModelError
-from jobwire.job.json_depth import bounded
+from jobwire.json_depth import bounded
 
 DONE: Final = b"[DONE]"
 _MAX_EVENT_BYTES: Final = 1 << 20

@@ -18,7 +18,7 @@ from jobwire.handlers.llm.models import Usage
 from jobwire.handlers.llm.models.errors import ModelError, ModelRefused, RetryLimit
 from jobwire.handlers.llm.models.schemas import Chunk, ErrorBody, ErrorReply, VectorsBody
 from jobwire.handlers.llm.models.secrets import SecretMask
-from jobwire.job.json_depth import bounded
+from jobwire.json_depth import bounded
 
 _MAX_QUOTE: Final = 300
 

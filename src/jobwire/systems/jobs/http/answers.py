@@ -10,8 +10,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
 from jobwire.api import jobs as api
-from jobwire.job.json_depth import bounded
 from jobwire.job.messages import JobRequest, Submitted
+from jobwire.json_depth import bounded
 from jobwire.systems.jobs.codec import (
     ErrorObject,
     Record,

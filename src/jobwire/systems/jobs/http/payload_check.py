@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import msgspec
 
-from jobwire.job.json_depth import bounded
+from jobwire.json_depth import bounded
 from jobwire.json_schema.validator import SchemaValidator, UnusableSchema
 from jobwire.schema_hints import Schema, hint
 from jobwire.systems.jobs.registry import WorkerRegistry

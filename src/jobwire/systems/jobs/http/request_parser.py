@@ -19,8 +19,8 @@ from jobwire.gateway.request import HttpRequest
 from jobwire.gateway.route import read_body
 from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.job.errors import RefusedError
-from jobwire.job.json_depth import is_too_deep
 from jobwire.job.messages import JobId, JobRequest
+from jobwire.json_depth import is_too_deep
 from jobwire.systems.jobs.payload import check_payload, read_strictly
 
 _TURN_BYTES: Final = 256 << 10

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from jobwire.job.json_depth import bounded
+from jobwire.json_depth import bounded
 from jobwire.objects import Bucket, Found, Missing, ObjectsError, Unavailable, Version
 from jobwire.systems.predictions.contract import POLLER_KEY
 from jobwire.systems.predictions.http_client import NoAnswer

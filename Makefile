@@ -25,7 +25,7 @@ ASCII  := $(BIN)/python -ISc 'import pathlib, sys; file = pathlib.Path(sys.argv[
   text.isascii() or file.write_text("import sys; sys.path.append({!a})\n".format(text))' \
   $(VENV)/lib/python*/site-packages/_editable_impl_jobwire.pth
 
-# Three test processes a core (JOBWIRE_TEST_WORKERS), the longest tests first: tests/support/distribution.py.
+# Five test processes a core (JOBWIRE_TEST_WORKERS), the longest tests first: tests/support/distribution.py.
 PYTEST := $(BIN)/python -m pytest --strict-config -n auto --dist=loadgroup
 
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.

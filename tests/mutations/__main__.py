@@ -25,9 +25,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Final
 
-from jobwire.spawn import usable_cores
 from tests.mutations.replacements import HERE, ROOT, Mutation, Stale, mutations
-from tests.support.distribution import WORKERS, number_of_workers
+from tests.support.distribution import number_of_workers
 
 TEST_LIMIT_S: Final = 60  # a test that hangs is red; its own limit would be four minutes
 LIMIT_S: Final = 400.0  # also on a machine that is several times slower than usual
@@ -129,7 +128,7 @@ def _git(root: Path, *arguments: str) -> list[str]:
 
 def run(selected: Sequence[Mutation]) -> dict[str, str]:
     """Run the mutations, some at a time, and print each result; return those that are not red."""
-    at_a_time = number_of_workers(usable_cores(), os.environ.get(WORKERS))
+    at_a_time = number_of_workers()
     others: dict[str, str] = {}
     with ThreadPoolExecutor(at_a_time) as pool:
         results = {pool.submit(_timed, each): each for each in selected}
@@ -153,7 +152,7 @@ def is_green(selected: Sequence[Mutation]) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         source = copy_of_source(Path(folder))
         tests = sorted({each.red for each in selected})
-        parallel = ("-n", str(number_of_workers(usable_cores(), os.environ.get(WORKERS))))
+        parallel = ("-n", str(number_of_workers()))
         ended, output = tested(source, CONTROL_LIMIT_S, *parallel, "--dist=loadgroup", *tests)
     if ended:
         print(f"the tests are not green without a mutation:\n{output[-3000:]}")

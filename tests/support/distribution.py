@@ -1,9 +1,10 @@
 """A pytest plugin: which test process runs what, the longest first, and what ran before a failure.
 
-With `-n auto --dist=loadgroup` there are three test processes a core (`JOBWIRE_TEST_WORKERS`
-changes that): most tests wait. A process gets units. A unit is all tests of an `xdist_group`, or
-tests of one file up to `UNIT_S`, so that fixtures of a module are set up once or twice. Units with
-tests of `tests/durations.json` come first, the longest first; all others keep their random order.
+With `-n auto --dist=loadgroup` there are five test processes a core, or fewer where memory is
+scarce (`JOBWIRE_TEST_WORKERS` changes that): most tests wait. A process gets units. A unit is all
+tests of an `xdist_group`, or tests of one file up to `UNIT_S`, so that fixtures of a module are set
+up once or twice. Units with tests of `tests/durations.json` come first, the longest first; all
+others keep their random order.
 
 `--quick` leaves out the tests of that file and those with a costly fixture (`make quick`).
 `--write-durations` writes the file anew (`make durations`). For a failed test, the seed of the run
@@ -25,6 +26,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
 from jobwire.local import ports
+from jobwire.local.valkey import max_memory
 from jobwire.spawn import usable_cores
 
 DURATIONS: Final = Path(__file__).parents[1] / "durations.json"
@@ -36,15 +38,24 @@ UNKNOWN_S: Final = 0.05
 COSTLY: Final = frozenset({"_lab", "browser", "cog_url", "moto", "postgres", "seaweedfs"})
 """Fixtures of a session that take long to set up; a test after the first does not show it."""
 BROWSER: Final = "browser"
-PER_CORE: Final = 3
+PER_CORE: Final = 5
 AT_MOST: Final = 24
+WORKER_BYTES: Final = 768 << 20
+"""Memory of a test process and the programs that it starts."""
 _GROUPS: Final = "jobwire_groups"
 _FOLDER: Final = pytest.StashKey[Path]()
 
 
-def number_of_workers(cores: int, wanted: str | None) -> int:
+def number_of_workers() -> int:
     """Return how many test processes run."""
-    return int(wanted) if wanted else min(PER_CORE * cores, AT_MOST)
+    return workers_for(usable_cores(), 4 * max_memory(), os.environ.get(WORKERS))
+
+
+def workers_for(cores: int, memory: int, wanted: str | None) -> int:
+    """Return the same for a machine with these cores and bytes of memory."""
+    if wanted:
+        return int(wanted)
+    return max(1, min(PER_CORE * cores, memory // WORKER_BYTES, AT_MOST))
 
 
 def port_range(lowest: int, highest: int, process: int, count: int) -> tuple[int, int]:
@@ -208,7 +219,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     # One test needs no second process; all of them collect first.
     if config.args and all("::" in argument for argument in config.args):
         return 0
-    return number_of_workers(usable_cores(), os.environ.get(WORKERS))
+    return number_of_workers()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,18 +9,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.distribution import number_of_workers, port_range, units
+from tests.support.distribution import port_range, units, workers_for
 from tests.support.program import ROOT
 from tools.rerun_failed import preceding
 
 FILE = "tests/a/test_a.py"
 
 
-def test_three_processes_a_core_unless_told_otherwise() -> None:
-    assert number_of_workers(2, None) == 6
-    assert number_of_workers(1, "") == 3
-    assert number_of_workers(2, "4") == 4
-    assert number_of_workers(96, None) == 24
+def test_five_processes_a_core_if_there_is_memory_unless_told_otherwise() -> None:
+    assert workers_for(2, 24 << 30, None) == 10
+    assert workers_for(2, 4 << 30, None) == 5
+    assert workers_for(1, 512 << 20, "") == 1
+    assert workers_for(2, 4 << 30, "12") == 12
+    assert workers_for(96, 256 << 30, None) == 24
 
 
 def test_test_processes_choose_from_different_ports() -> None:

@@ -14,3 +14,7 @@ def _use_a_home_that_can_be_written() -> None:
 
 
 _use_a_home_that_can_be_written()
+if "pytest" in sys.modules:  # not in the programs of tests, which have settings on purpose
+    from tests import environment
+
+    environment.clean(os.environ)

@@ -19,6 +19,7 @@ from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings, KeySettings, ScopeName
 from jobwire.gateway.sse_connections import SseConnections
 from jobwire.local.listen import listen
+from tests.support.threads import call_on_loop
 
 
 def key(name: str, *scopes: ScopeName, tenant: str = "default") -> KeySettings:
@@ -76,8 +77,8 @@ class Serving:
 
     def stop(self) -> None:
         """As SIGTERM does."""
-        if self.loop is not None and self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.server.stop)
+        if self.loop is not None:
+            call_on_loop(self.loop, self.server.stop)
 
     def __exit__(self, *_: object) -> None:
         self.client.close()

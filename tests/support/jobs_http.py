@@ -28,6 +28,7 @@ from jobwire.systems.jobs.http import feature
 from jobwire.systems.jobs.schema_documents import task_definitions
 from jobwire.systems.jobs.settings import StreamsSettings
 from jobwire.valkey import Connection
+from tests.support.threads import call_on_loop
 
 JsonObject = dict[str, Json]
 
@@ -91,8 +92,7 @@ class ServedJobs:
         """As SIGTERM does."""
         assert self._loop is not None
         assert self._server is not None
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._server.stop)
+        call_on_loop(self._loop, self._server.stop)
 
     def __exit__(self, *_: object) -> None:
         self.client.close()

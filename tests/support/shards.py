@@ -31,6 +31,7 @@ from jobwire.valkey.settings import ValkeySettings
 from jobwire.worker import App, Worker
 from jobwire.worker.settings import WorkerSettings
 from tests.support.patience import PATIENCE
+from tests.support.threads import call_on_loop
 from tests.support.workers import ended, started
 
 
@@ -90,7 +91,7 @@ class ShardedGateway:
         self.client.close()
         assert self._loop is not None
         assert self._server is not None
-        self._loop.call_soon_threadsafe(self._server.stop)
+        call_on_loop(self._loop, self._server.stop)
         self._thread.join(30)
         assert not self._thread.is_alive(), "the gateway did not stop"
 

@@ -6,6 +6,8 @@ the test has failed before, would block the whole suite beyond every time limit.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sys
 import threading
 import time
@@ -49,6 +51,13 @@ class Threads(ThreadPoolExecutor):
         if wait and (left := [thread for thread in self._started if thread.is_alive()]):
             stands = "\n".join(map(_stand, left))
             raise AssertionError(f"the test left {len(left)} thread(s) behind, at\n{stands}")
+
+
+def call_on_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    """Call it on a loop of another thread, unless that has ended by itself, which it may do at any
+    moment: whether the thread lives says nothing."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(callback)
 
 
 def _stand(thread: threading.Thread) -> str:

@@ -36,6 +36,7 @@ from tests.handlers.photo.images import jpeg, photograph, quarters
 from tests.support import Plain, wait_until_sync
 from tests.support.patience import PATIENCE
 from tests.support.s3 import boto_client
+from tests.support.threads import call_on_loop
 
 Json = dict[str, Any]
 
@@ -143,8 +144,8 @@ class ImageSite:
 
     def __exit__(self, *_: object) -> None:
         self.client.close()
-        if self._thread.is_alive() and self._loop is not None and self._server is not None:
-            self._loop.call_soon_threadsafe(self._server.stop)
+        if self._loop is not None and self._server is not None:
+            call_on_loop(self._loop, self._server.stop)
         self._thread.join(60)
         assert not self._thread.is_alive(), "the site did not stop"
 

@@ -28,6 +28,11 @@ ASCII  := $(BIN)/python -ISc 'import pathlib, sys; file = pathlib.Path(sys.argv[
 # Five test processes a core (JOBWIRE_TEST_WORKERS), the longest tests first: tests/support/distribution.py.
 PYTEST := $(BIN)/python -m pytest --strict-config -n auto --dist=loadgroup
 
+# Each test process would compile all test modules of a fresh clone for itself: one does so for all,
+# while packages are downloaded.
+COMPILE := test -f $(VENV)/.compiled || { touch $(VENV)/.compiled; $(BIN)/python -m pytest --collect-only -q; }
+PREPARE := { $(COMPILE); } > /dev/null 2>&1 & $(BIN)/python -m tests.support.thirdparty; wait
+
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -53,7 +58,7 @@ up: $(VENV)/.up ## run everything on this machine; pass options with ARGS="--por
 	@exec $(BIN)/jobwire up $(ARGS)
 
 test: $(VENV)/.dev ## run the tests; choose some with ARGS="tests/valkey -k cancel"
-	@$(BIN)/python -m tests.support.thirdparty
+	@$(PREPARE)
 	@$(PYTEST) $(or $(ARGS),--durations=15)
 
 quick: $(VENV)/.dev ## the tests that take less than half a second each: about a minute

@@ -22,6 +22,7 @@ pytest_plugins = [
     "tests.support.first_failure",
     "tests.support.watchdog",
     "tests.support.patience",
+    "tests.support.http_clients",
     "tests.support.fixtures",
     "tests.support.shared_server",
     "tests.support.s3",

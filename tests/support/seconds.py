@@ -77,6 +77,8 @@ class Seconds:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
+        if report.when != "teardown":
+            return report
         before, self._used_cpu_s = self._used_cpu_s, _used_cpu_s()
         report.user_properties.append((_CPU_S, self._used_cpu_s - before))
         return report

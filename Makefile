@@ -31,7 +31,6 @@ PYTEST := $(BIN)/python -m pytest --strict-config -n auto --dist=loadgroup
 # Each test process would compile all test modules of a fresh clone for itself: one does so for all,
 # while packages are downloaded.
 COMPILE := test -f $(VENV)/.compiled || { touch $(VENV)/.compiled; $(BIN)/python -m pytest --collect-only -q; }
-PREPARE := { $(COMPILE); } > /dev/null 2>&1 & $(BIN)/python -m tests.support.thirdparty; wait
 
 # What is compiled is kept, whatever the caller's shell says: the suite starts hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
@@ -48,7 +47,7 @@ endif
 endif
 endif
 
-.PHONY: up test quick flaky durations coverage check format lock openapi chaos mutate bench instructions docs docs-check deploy-check sync-client queue-verbs functions clean help
+.PHONY: up prepare test quick flaky durations coverage check format lock openapi chaos mutate bench instructions docs docs-check deploy-check sync-client queue-verbs functions clean help
 .DEFAULT_GOAL := help
 
 help: ## say what each command does
@@ -57,23 +56,22 @@ help: ## say what each command does
 up: $(VENV)/.up ## run everything on this machine; pass options with ARGS="--port 9000"
 	@exec $(BIN)/jobwire up $(ARGS)
 
-test: $(VENV)/.dev ## run the tests; choose some with ARGS="tests/valkey -k cancel"
-	@$(PREPARE)
+prepare: $(VENV)/.dev
+	@{ $(COMPILE); } > /dev/null 2>&1 & $(BIN)/python -m tests.support.thirdparty; done=$$?; wait; exit $$done
+
+test: prepare ## run the tests; choose some with ARGS="tests/valkey -k cancel"
 	@$(PYTEST) $(or $(ARGS),--durations=15)
 
 quick: $(VENV)/.dev ## the tests that take less than half a second each: about a minute
 	@$(PYTEST) --quick $(ARGS)
 
-durations: $(VENV)/.dev ## run the tests and write tests/durations.json anew, which decides about their order
-	@$(BIN)/python -m tests.support.thirdparty
+durations: prepare ## run the tests and write tests/durations.json anew, which decides about their order
 	@$(PYTEST) --write-durations
 
-flaky: $(VENV)/.dev ## run tests many times under bad conditions: ARGS="--times 5 --load 8 --cpu 50 --stops 3 tests/valkey"
-	@$(BIN)/python -m tests.support.thirdparty
+flaky: prepare ## run tests many times under bad conditions: ARGS="--times 5 --load 8 --cpu 50 --stops 3 tests/valkey"
 	@$(BIN)/python -m tools.flaky $(ARGS)
 
-coverage: $(VENV)/.dev ## the same as test, with the lines that no test reaches; slower
-	@$(BIN)/python -m tests.support.thirdparty
+coverage: prepare ## the same as test, with the lines that no test reaches; slower
 	@$(PYTEST) --cov --cov-report=term
 
 check: $(VENV)/.dev ## format, lint and types; warnings are errors, words are hints
@@ -156,8 +154,7 @@ docs-check: $(VENV)/.dev $(VENV)/.docs ## run what the documentation says to ins
 
 queue-verbs: $(VENV)/.dev ## write the table of a queue's verbs in the docs anew
 	@$(BIN)/python -m tools.queue_verbs
-deploy-check: $(VENV)/.dev ## build the images and run everything in deploy/ in a container engine; ten minutes
-	@$(BIN)/python -m tests.support.thirdparty
+deploy-check: prepare ## build the images and run everything in deploy/ in a container engine; ten minutes
 	@$(BIN)/python -m pytest tests/deploy/check_containers.py -q -s -x -p no:randomly --timeout=1500 $(ARGS)
 
 sync-client: $(VENV)/.dev ## write the sync client anew, after a change of the async one

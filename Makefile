@@ -15,6 +15,10 @@ SHARED := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/jobwire-tests
 # On a terminal pip shows what it downloads, and how far it is.
 QUIET  := $(shell test -t 2 || echo --quiet)
 PIP    := $(BIN)/python -m pip $(QUIET) --disable-pip-version-check install
+# Else pip could not build a package that has no wheel.
+ifneq ($(shell test -w "$$HOME" || echo no),)
+export PIP_NO_CACHE_DIR := 1
+endif
 # Every file is checked against its hash; the whole closure is listed, so nothing is resolved.
 LOCKED := $(PIP) --require-hashes --no-deps
 # The build backend is among the locked packages.

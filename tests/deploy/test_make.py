@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.support import clause
 from tests.support.program import write_program
 
@@ -111,3 +113,20 @@ def test_o12_another_python_makes_the_environment_anew(tmp_path: Path) -> None:
     assert stamp.exists()
     assert ".venv is made anew" in make(f"PYTHON={sys.executable}")
     assert not stamp.exists()
+
+
+@clause("O-12")
+@pytest.mark.parametrize(("home", "no_cache"), [(".", ""), ("missing", "1")])
+def test_o12_pip_keeps_nothing_in_a_home_that_cannot_be_written(
+    tmp_path: Path, home: str, no_cache: str
+) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    python = tmp_path / ".venv/bin/python"
+    python.write_text('#!/bin/sh\necho "no cache: $PIP_NO_CACHE_DIR"\n')
+    python.chmod(0o700)
+    env = {**os.environ, "HOME": str(tmp_path / home), "PIP_NO_CACHE_DIR": ""}
+    done = subprocess.run(
+        ["make", "lock"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[0] == f"no cache: {no_cache}"

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobwire.spawn import ChildProcess, Guard, spawn
-from tests.support import Program, wait_until_sync
+from jobwire.spawn import ChildProcess, Guard, spawn, usable_memory
+from tests.support import Program, clause, wait_until_sync
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 STUBBORN = """
@@ -182,3 +182,29 @@ def test_cores_that_a_process_may_not_use_do_not_count() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "1\n"
+
+
+@clause("J-57")
+@pytest.mark.parametrize(
+    ("line", "file"),
+    [
+        ("0::/service", "service/memory.max"),
+        ("0::/slice/service", "slice/memory.max"),
+        ("0::/", "memory.max"),
+        ("4:memory:/service", "memory/service/memory.limit_in_bytes"),
+        ("4:cpu,memory:/service", "memory/service/memory.limit_in_bytes"),
+        # A container: the kernel tells the path that its group has outside.
+        ("4:memory:/docker/f0ebe78d", "memory/memory.limit_in_bytes"),
+    ],
+)
+def test_j57_the_limit_of_each_control_group_counts(tmp_path: Path, line: str, file: str) -> None:
+    groups, limit = tmp_path / "groups", tmp_path / "mounted" / file
+    groups.write_text(f"9:name=systemd:/other\n{line}\n")
+    limit.parent.mkdir(parents=True)
+    limit.write_text(f"{400 << 20}\n")
+    assert usable_memory(groups, tmp_path / "mounted") == 400 << 20
+    unlimited = "max" if file.endswith("max") else str((1 << 63) - 4096)
+    limit.write_text(f"{unlimited}\n")
+    whole = usable_memory(groups, tmp_path / "mounted")
+    assert whole > 400 << 20
+    assert usable_memory(tmp_path / "missing", tmp_path) == whole

@@ -15,13 +15,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Final, Literal
 
 Guard = Literal["kernel", "pipe"]
 Stream = int | IO[bytes] | None
+_OWN_GROUPS: Final = Path("/proc/self/cgroup")
+_GROUPS: Final = Path("/sys/fs/cgroup")
 _KEPT_ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
 
 # Guard by the kernel. The parent may die before prctl, hence the check of getppid.
@@ -63,6 +65,37 @@ def usable_cores() -> int:
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def usable_memory(groups: Path = _OWN_GROUPS, mounted: Path = _GROUPS) -> int:
+    """The bytes of memory that this process may use: those of the machine, or the smallest limit of
+    a control group that it is in, for example of a container or a service."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in _memory_limits(groups, mounted):
+        with contextlib.suppress(OSError, ValueError):
+            total = min(total, int(limit.read_text()))
+    return total
+
+
+def _memory_limits(groups: Path, mounted: Path) -> Iterator[Path]:
+    """The files with the limits, in both versions of control groups. In a container the path of the
+    group may exist outside only; the container's own group is then the outermost one."""
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:  # this system has none
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root, name = mounted, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = mounted / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        own = root / path.lstrip("/")
+        for group in (own, *own.parents):
+            if group.is_relative_to(root):
+                yield group / name
 
 
 def how_ended(code: int | None) -> str:

@@ -127,7 +127,14 @@ class Page:
         assert self._loaded.wait(DEADLINE_S), f"{url} is not loaded"
 
     def click(self, selector: str) -> None:
-        """Click the middle of the element, which must be visible and not covered."""
+        """Click the middle of the element, which must be visible and not covered.
+
+        The page may move the element after its place was read. The click that then meets another
+        one is kept from the page and repeated.
+        """
+        wait_until_sync(lambda: self._clicked(selector), f"a click on {selector}")
+
+    def _clicked(self, selector: str) -> bool:
         place = self.run(
             f"""(() => {{
               const found = document.querySelector({json.dumps(selector)});
@@ -135,12 +142,26 @@ class Page:
               const box = found.getBoundingClientRect();
               const at = {{ x: box.x + box.width / 2, y: box.y + box.height / 2 }};
               const top = document.elementFromPoint(at.x, at.y);
-              return found.contains(top) ? at : null;
+              if (!found.contains(top)) return null;
+              const guard = (event) => {{
+                if (found.contains(event.target)) return;
+                event.preventDefault();
+                event.stopImmediatePropagation();
+                window.clickMissed = true;
+              }};
+              const kinds = ["pointerdown", "mousedown", "pointerup", "mouseup", "click"];
+              window.clickMissed = false;
+              kinds.forEach((kind) => addEventListener(kind, guard, true));
+              window.endClick = () =>
+                kinds.forEach((kind) => removeEventListener(kind, guard, true));
+              return at;
             }})()"""
         )
         assert place is not None, f"{selector} cannot be clicked: something lies over it"
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+        # Behind a link this is another document, without them.
+        return not self.run("(window.endClick?.(), window.clickMissed)")
 
     def type(self, text: str) -> None:
         """Type into the focused element."""

@@ -26,8 +26,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling  # pyright: ignore[reportMissingTypeStubs]
 
 from jobwire.local import ports
-from jobwire.local.valkey import max_memory
-from jobwire.spawn import usable_cores
+from jobwire.spawn import usable_cores, usable_memory
 
 DURATIONS: Final = Path(__file__).parents[1] / "durations.json"
 WORKERS: Final = "JOBWIRE_TEST_WORKERS"
@@ -48,7 +47,7 @@ _FOLDER: Final = pytest.StashKey[Path]()
 
 def number_of_workers() -> int:
     """Return how many test processes run."""
-    return workers_for(usable_cores(), 4 * max_memory(), os.environ.get(WORKERS))
+    return workers_for(usable_cores(), usable_memory(), os.environ.get(WORKERS))
 
 
 def workers_for(cores: int, memory: int, wanted: str | None) -> int:

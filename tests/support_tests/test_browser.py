@@ -8,6 +8,7 @@ import pytest
 
 from tests.support import wait_until_sync
 from tests.support.browser import PHONE, Browser
+from tests.support.devtools import Json
 
 PAGE = """<!doctype html><link rel="icon" href="data:,">
 <meta name="viewport" content="width=device-width">
@@ -38,6 +39,31 @@ def test_a_page_is_clicked_read_and_captured(browser: Browser, url: str, tmp_pat
         page.run("lid.style.display = 'block'")
         with pytest.raises(AssertionError, match="something lies over it"):
             page.click("#go")
+
+
+def test_a_click_on_an_element_that_moves_away_is_repeated(
+    browser: Browser, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with browser.page() as page:
+        page.open(url)
+        page.run("go.addEventListener('click', () => { go.title += 'clicked'; })")
+        other = """(() => {
+          const above = document.createElement("div");
+          above.style.height = "300px";
+          above.onclick = above.onmousedown = () => { above.title = "hit"; };
+          document.body.prepend(above);
+        })()"""
+        call, moves = page.call, iter([other])
+
+        def call_later(method: str, **params: object) -> Json:
+            if method == "Input.dispatchMouseEvent" and (script := next(moves, None)):
+                call("Runtime.evaluate", expression=script)
+            return call(method, **params)
+
+        monkeypatch.setattr(page, "call", call_later)
+        page.click("#go")
+        page.until_text("#out", "hello")
+        assert page.run("[go.title, document.body.firstElementChild.title]") == ["clicked", ""]
 
 
 @pytest.mark.parametrize(

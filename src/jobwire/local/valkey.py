@@ -7,7 +7,6 @@ never evicts: a full server refuses new jobs and keeps the accepted ones.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 import socket
@@ -22,7 +21,7 @@ from jobwire.local.errors import DataDirUnwritable, PortInUse, ProgramMissing, S
 from jobwire.local.ports import LOOPBACK, free_port, port_is_free
 from jobwire.local.server import LocalServer, new_log
 from jobwire.private_files import read_private, write_private
-from jobwire.spawn import spawn
+from jobwire.spawn import spawn, usable_memory
 
 USER: Final = "jobwire"
 ADMIN: Final = "admin"
@@ -34,10 +33,6 @@ LOG_FILE: Final = "valkey.log"
 # How long the program may take until it listens; loading its data has no limit.
 _LISTEN_S: Final = 30.0
 _PORT_ATTEMPTS: Final = 5
-CGROUP_MEMORY: Final = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),  # version 1
-)
 
 # All commands that wires need, none that flush, reconfigure or stop the server. A rewrite of the
 # append-only file removes deleted data from the disk.
@@ -185,7 +180,7 @@ class LocalValkey(LocalServer):
 
     def _config(self, port: int) -> str:
         debug = ["enable-debug-command local"] if self._admin_password else []
-        memory = f"maxmemory {max_memory()}"
+        memory = f"maxmemory {usable_memory() // 4}"  # J-57
         return "\n".join([f"port {port}", *_CONFIG, memory, *debug, *self.extra, ""])
 
     def _users(self) -> str:
@@ -223,15 +218,6 @@ def _kept_password(path: Path) -> str:
     password = secrets.token_hex(24)
     write_private(path, password)
     return password
-
-
-def max_memory(limits: Sequence[Path] = CGROUP_MEMORY) -> int:
-    """J-57: the server's memory limit in bytes: a quarter of the machine's or container's."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for limit in limits:
-        with contextlib.suppress(OSError, ValueError):
-            total = min(total, int(limit.read_text()))
-    return total // 4
 
 
 def _hashed(password: str) -> str:

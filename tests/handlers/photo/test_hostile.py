@@ -117,7 +117,8 @@ def test_i22_damaged_files_fail_only_their_own_photo(pool: RunningPool, tmp_path
                 outcome.photo.height,
                 outcome.photo.width,
             )
-        assert _peak_mib(pool.pool.pids[0]) < MOST_MIB, number
+        # There is none where this one ended its worker, which is replaced.
+        assert all(_peak_mib(pid) < MOST_MIB for pid in pool.pool.pids), number
     assert sum(codes.values()) == MUTANTS
     assert len(codes) == 3, codes  # every outcome occurred
     print(f"{MUTANTS} mutants: {codes}")

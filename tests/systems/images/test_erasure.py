@@ -136,7 +136,10 @@ def test_i42_a_deleted_image_is_found_nowhere(
             repr(site.client.get("/v1/search", params={"q": "passport"}).text).encode(),
         ):
             assert [mark for mark in marks if mark in contents] == []
-        assert image_id.encode() not in bucket_contents(images_bucket)
+        wait_until_sync(
+            lambda: image_id.encode() not in bucket_contents(images_bucket),
+            "the mark of the deletion to be removed",
+        )
         # The server's log keeps written commands until it is rewritten.
         valkey_files = tmp_path / "valkey"
         with plain_from_url(own_valkey.url) as user:

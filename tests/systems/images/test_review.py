@@ -70,9 +70,14 @@ def upload(site: ImageSite, body: bytes, **announced: Any) -> str:
 
 
 def held(site: ImageSite, body: bytes | None = None) -> str:
-    """A photo that is held."""
+    """A photo that is held; its stage is written on its own and may come a moment later."""
     image_id = upload(site, body or dark_photo())
-    wait_until_sync(lambda: site.get(image_id)["held"], "the photo to be held")
+
+    def is_held() -> bool:
+        image = site.get(image_id)
+        return image["held"] and image["stage"] == "processing"
+
+    wait_until_sync(is_held, "the photo to be held")
     return image_id
 
 
@@ -237,7 +242,7 @@ async def test_i38_an_approval_is_not_asked_for_again_after_a_crash(
         stage = KEYS.status(image_id)
         async with holder.running():
             await wait_until(lambda: plain.hget(KEYS.review(image_id), "held"), "the hold")
-            assert plain.hget(stage, "stage") == "processing"
+            await wait_until(lambda: plain.hget(stage, "stage") == "processing", "its stage")
             assert await holder.status.review(
                 image_id, ReviewField.DECISION, ReviewDecision.APPROVE
             )

@@ -39,7 +39,7 @@ COSTLY: Final = frozenset({"_lab", "browser", "cog_url", "moto", "postgres", "se
 BROWSER: Final = "browser"
 PER_CORE: Final = 5
 AT_MOST: Final = 24
-WORKER_BYTES: Final = 768 << 20
+WORKER_BYTES: Final = 1536 << 20
 """Memory of a test process and the programs that it starts."""
 _GROUPS: Final = "jobwire_groups"
 _FOLDER: Final = pytest.StashKey[Path]()

@@ -18,7 +18,8 @@ FILE = "tests/a/test_a.py"
 
 def test_five_processes_a_core_if_there_is_memory_unless_told_otherwise() -> None:
     assert workers_for(2, 24 << 30, None) == 10
-    assert workers_for(2, 4 << 30, None) == 5
+    assert workers_for(2, 4 << 30, None) == 2
+    assert workers_for(2, 8 << 30, None) == 5
     assert workers_for(1, 512 << 20, "") == 1
     assert workers_for(2, 4 << 30, "12") == 12
     assert workers_for(96, 256 << 30, None) == 24

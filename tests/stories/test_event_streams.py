@@ -14,6 +14,7 @@ import pytest
 from jobwire.local import LocalValkey
 from tests.stories.gateways import Watcher, gateway
 from tests.support import Plain, Proxy, clause, wait_until
+from tests.support.machine import needs_open_files
 from tests.support.raw import Raw
 
 CUT_FOR_S: Final = float(os.environ.get("CHAOS_WATCH_S", "4"))
@@ -48,6 +49,7 @@ def written(raw: Raw, job_id: str) -> list[str]:
 
 
 @clause("J-17", "R-8")
+@needs_open_files(2048)
 async def test_j17_a_thousand_streams_use_few_connections(valkey: LocalValkey, raw: Raw) -> None:
     with gateway(valkey.url) as started:
         job_ids = submit(started.url, JOBS)

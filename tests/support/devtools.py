@@ -43,6 +43,13 @@ _ANSWER_S: Final = 60.0
 _GRACE_S: Final = 5.0
 
 
+_LEFT: Final = ("Inspected target navigated or closed", "Execution context was destroyed.")
+
+
+class DocumentLeft(AssertionError):
+    """The page went to another document before the answer."""
+
+
 class DevTools:
     """One Chromium. `call` works from any thread; events of a session go to its listener."""
 
@@ -132,7 +139,9 @@ class DevTools:
         if "id" in message:
             answer = self._answers.pop(message["id"])
             if "error" in message:
-                answer.set_exception(AssertionError(f"Chromium: {message['error']['message']}"))
+                text = message["error"]["message"]
+                error = DocumentLeft if text in _LEFT else AssertionError
+                answer.set_exception(error(f"Chromium: {text}"))
             else:
                 answer.set_result(message["result"])
         elif listener := self._listeners.get(message.get("sessionId", "")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import socket
 from collections.abc import Generator
 from pathlib import Path
@@ -27,6 +28,15 @@ def _has_ipv6() -> bool:
     except OSError:
         return False
     return True
+
+
+def needs_open_files(count: int) -> pytest.MarkDecorator:
+    """A test, or a program of it, opens so many files or sockets at once."""
+    _, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return pytest.mark.skipif(
+        allowed != resource.RLIM_INFINITY and allowed < count,
+        reason=f"expected: it opens {count} files, and this user may open {allowed}",
+    )
 
 
 needs_root: Final = pytest.mark.skipif(

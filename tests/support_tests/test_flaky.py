@@ -71,10 +71,10 @@ def test_a_test_that_fails_in_each_second_run_is_named(tmp_path: Path) -> None:
     summary = ended.stdout.partition("failed at least once:")[2]
     assert "2 of 4  test_it.py::test_now_and_then" in summary
     assert "test_sound" not in summary
-    assert [file.name for file in (tmp_path / ".pytest_cache/flaky").iterdir()] == [
+    assert {file.name for file in (tmp_path / ".pytest_cache/flaky").iterdir()} == {
         "2.log",
         "4.log",
-    ]
+    }
 
 
 def test_processes_of_a_run_are_stopped(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from jobwire.gateway import all_systems, health, metrics
 from jobwire.systems import backends
 from jobwire.systems.jobs import shard_overview, shards
 from jobwire.valkey import Config
+from jobwire.worker import queue_loop
 from tests.support.wait import DEADLINE_S
 
 PATIENCE: Final = timedelta(seconds=15)
@@ -33,6 +34,7 @@ _LIMITS: Final[Sequence[tuple[ModuleType, str, float]]] = [
         (metrics, "_TIMEOUT_S"),
         (shard_overview, "_TIMEOUT_S"),
         (shards, "_SILENT_S"),
+        (queue_loop, "_IN_LINE_S"),
     )
 ]
 """With the product's own values."""

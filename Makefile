@@ -66,7 +66,7 @@ prepare: $(VENV)/.dev
 test: prepare ## run the tests; choose some with ARGS="tests/valkey -k cancel"
 	@$(PYTEST) $(or $(ARGS),--durations=15)
 
-quick: $(VENV)/.dev ## the tests that take less than half a second each: about a minute
+quick: $(VENV)/.dev ## the tests that take less than half a second each
 	@$(PYTEST) --quick $(ARGS)
 
 durations: prepare ## run the tests and write tests/durations.json anew, which decides about their order

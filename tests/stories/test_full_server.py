@@ -35,7 +35,7 @@ async def test_j09_a_worker_starts_on_a_full_server_and_drains_it(
     memory."""
     jobs = [await site.submit("quick") for _ in range(20)]
     with plain_client(own_valkey) as plain:
-        plain.config_set("maxmemory", "1mb")
+        plain.config_set("maxmemory", "1")
         with pytest.raises(BackendUnavailable):
             await site.submit("quick")
         await site.ready()
@@ -53,7 +53,7 @@ async def test_j09_a_server_that_is_emptied_and_full_gets_its_group_back(
 ) -> None:
     await site.ready()
     with plain_client(own_valkey) as plain:
-        plain.config_set("maxmemory", "1mb")
+        plain.config_set("maxmemory", "1")
         plain.flushall()
 
         async def has_group() -> bool:
@@ -69,7 +69,7 @@ async def test_j12_readyz_reports_a_full_server(own_valkey: LocalValkey) -> None
     """Regression: /readyz answered `ready` while every submission was refused."""
     with gateway(own_valkey.url) as served, plain_client(own_valkey) as plain:
         assert ready(served).json()["status"] == "ready"
-        plain.config_set("maxmemory", "1mb")
+        plain.config_set("maxmemory", "1")
 
         def readiness() -> dict[str, str] | None:
             parts = {part["name"]: part for part in ready(served).json()["parts"]}

@@ -131,7 +131,7 @@ async def test_j09_on_a_full_server_jobs_start_and_end_without_reports(
     await wait_until(lambda: site.begun(waiting) == 1)
     delayed = [await site.submit("gate") for _ in range(2)]
     with plain_client(own_valkey) as plain:
-        plain.config_set("maxmemory", "1mb")
+        plain.config_set("maxmemory", "1")
         await wait_until(lambda: all(site.begun(job) == 1 for job in delayed))
         with pytest.raises(BackendUnavailable):
             await site.submit("quick")

@@ -92,11 +92,18 @@ class Cluster:
         raise AssertionError(f"{node.address} is in no shard")
 
     def replica_of(self, primary: Replicated) -> Replicated:
-        """The other node of its shard."""
-        for shard in self._shards():
-            if self._id(primary) == shard.primary and shard.replicas:
-                return self._node(shard.replicas[0])
-        raise AssertionError(f"{primary.address} has no replica")
+        """The other node of its shard, once the others know it: after a failover that takes a
+        moment."""
+
+        def known() -> Replicated | None:
+            for shard in self._shards():
+                if self._id(primary) == shard.primary and shard.replicas:
+                    return self._node(shard.replicas[0])
+            return None
+
+        replica = wait_until_sync(known, f"a replica of {primary.address}", timeout_s=_START_S)
+        assert replica is not None
+        return replica
 
     # Faults
 

@@ -11,12 +11,15 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+_POSTGRES: Final = Path("/usr/lib/postgresql")
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A program and the Debian package that has it."""
+    """A program that the tests start, and the Debian package that has it."""
 
     program: str
     package: str
@@ -28,13 +31,24 @@ NEEDS: Final = (
     Need("redis-check-rdb", "redis-tools", "tests against Redis 7"),
     Need("chromium", "chromium", "tests in a browser"),
     Need("faketime", "faketime", "tests of a server whose clock jumps"),
-    Need("pg_ctlcluster", "postgresql-15", "tests against PostgreSQL"),
+    Need("postgres", "postgresql-15", "tests against PostgreSQL"),
     Need("docker-compose", "docker-compose", "tests of the compose file"),
 )
 
 
+def postgres_programs() -> Path | None:
+    """The folder with `initdb` and `postgres`; None if PostgreSQL is not installed."""
+    found = sorted(_POSTGRES.glob("*/bin/postgres"))
+    if found:
+        return found[-1].parent
+    program = shutil.which("postgres")
+    return Path(program).resolve().parent if program else None
+
+
 def is_missing(need: Need) -> bool:
     """Whether the program is missing on this machine."""
+    if need.program == "postgres":  # Debian does not put it into PATH
+        return postgres_programs() is None
     return shutil.which(need.program) is None
 
 

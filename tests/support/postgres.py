@@ -20,18 +20,9 @@ from tests.support.program import Program
 from tests.support.shared_server import Facts, shared_server
 from tests.support.unique_names import Fresh
 from tests.support.wait import wait_until_sync
+from tests.system import postgres_programs
 
-_DEBIAN: Final = Path("/usr/lib/postgresql")
 _USER: Final = "postgres"
-
-
-def postgres_programs() -> Path | None:
-    """The folder with `initdb` and `postgres`; None if PostgreSQL is not installed."""
-    found = sorted(_DEBIAN.glob("*/bin/postgres"))
-    if found:
-        return found[-1].parent
-    program = shutil.which("postgres")
-    return Path(program).resolve().parent if program else None
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Rules of the whole suite: markers, forbidden skips, the report of clauses."""
+"""Rules of the whole suite: markers and forbidden skips."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.clauses import proved_clauses, report, written_clauses
-from tests.support.seconds import Seconds, is_whole_suite
+from tests.support.clauses import written_clauses
+from tests.support.seconds import Seconds
 from tests.support.skips import EXPECTED, reason_of, write_skips
 from tests.support.thirdparty import NotInstalled
 
@@ -117,11 +117,5 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     write_skips(terminalreporter)
-    if is_whole_suite(config):
-        terminalreporter.section("clauses")
-        for line in report(written_clauses(), proved_clauses()):
-            terminalreporter.write_line(line)

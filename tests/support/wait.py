@@ -15,7 +15,7 @@ DEADLINE_S: Final = 60.0
 # The interval grows, so that long waits use little CPU.
 _PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = 0.05
-_LONGER: Final = 1.1
+_LONGER: Final = 1.25
 
 
 async def wait_until(

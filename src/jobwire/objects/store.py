@@ -85,7 +85,8 @@ class Bucket:
         # would hide that the first attempt won.
         self._plain = _open(config, config.endpoint, retries=5)
         self._once = _open(config, config.endpoint, retries=0)
-        self._public = _open(config, config.public_endpoint or config.endpoint, retries=0)
+        public = config.public_endpoint
+        self._public = _open(config, public, retries=0) if public else self._once
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> Found | Missing:
         """Read an object; `TooLarge` if it is larger than the limit (P-29)."""

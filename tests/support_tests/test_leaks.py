@@ -13,6 +13,8 @@ from tests.support.program import ROOT
 INNER = """
 import asyncio
 
+import pytest
+
 from jobwire.valkey import Connection
 from tests.support import leaks
 from tests.support.servers import plain_client
@@ -41,6 +43,23 @@ def test_raw_client_left_open(valkey):
 
 async def test_connection_left_open(valkey):
     kept.append(await Connection.open(valkey.url, name="forgotten-connection"))
+
+
+@pytest.fixture(scope="module")
+def shared_program(valkey):
+    with plain_client(valkey, "shared") as client:
+        client.ping()
+        yield
+
+
+def test_readers_of_a_program_from_before_are_fine(shared_program, valkey):
+    kept.append(plain_client(valkey, "shared-own"))
+    kept[-1].ping()
+
+
+def test_reader_of_no_program(valkey):
+    kept.append(plain_client(valkey, "alone-own"))
+    kept[-1].ping()
 
 
 async def test_task_left_running():
@@ -121,6 +140,7 @@ def test_a_leak_fails_the_test(tmp_path: Path) -> None:
         "test_key_without_ttl",
         "test_raw_client_left_open",
         "test_connection_left_open",
+        "test_reader_of_no_program",
         "test_task_left_running",
         "test_setting_changed",
         "test_shared_server_killed",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from jobwire.client import Client, ClientError
 from jobwire.local import DataDir, DataDirUnwritable, LocalValkey, free_port
 from jobwire.local.s3_keys import S3Keys
 from tests.support import Program, clause
+from tests.support.listening import Listening
 from tests.support.machine import needs_root
 
 OTHER: Final = 65534
@@ -101,29 +101,19 @@ class Listener:
 
     def __init__(self) -> None:
         self.heard = b""
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        threading.Thread(target=self._listen, daemon=True).start()
+        self.listening = Listening(self._answer)
+        self.url = f"http://127.0.0.1:{self.listening.port}"
 
-    def _listen(self) -> None:
-        while True:
-            try:
-                peer, _ = self._socket.accept()
-            except OSError:
-                return
-            with peer:
-                self.heard += peer.recv(65536)
-                peer.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
-
-    def close(self) -> None:
-        self._socket.close()
+    def _answer(self, peer: socket.socket) -> None:
+        self.heard += peer.recv(65536)
+        peer.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
 
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
     opened = Listener()
-    yield opened
-    opened.close()
+    with opened.listening:
+        yield opened
 
 
 def endpoints_file(folder: Path, url: str, pid: int) -> Path:

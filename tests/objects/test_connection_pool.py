@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import struct
 import threading
@@ -13,6 +14,7 @@ import pytest
 from jobwire.objects import BucketConfig, Unavailable, Unexpected
 from jobwire.objects.signed import SignedCalls
 from tests.support import wait_until_sync
+from tests.support.listening import Listening
 
 IN_TIME_S = 4.0
 """For tests of an answer that does not come: the others come within this time."""
@@ -43,20 +45,25 @@ class Server:
     """Answers the n-th request by the n-th step, and all later ones with 200."""
 
     def __init__(self) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
         self.steps: list[Step] = []
         self.requests: list[int] = []
         """The number of the connection of each request."""
-        self.connections = 0
-        self.open: set[socket.socket] = set()
+        self._numbers = itertools.count(1)
         self.barrier: threading.Barrier | None = None
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.listening = Listening(self._serve)
+
+    @property
+    def connections(self) -> int:
+        return len(set(self.requests))
+
+    @property
+    def open(self) -> set[socket.socket]:
+        return self.listening.open
 
     def calls(self, timeout_s: float = 60.0) -> SignedCalls:
-        port = self._listening.getsockname()[1]
         return SignedCalls(
             BucketConfig(
-                endpoint=f"http://127.0.0.1:{port}",
+                endpoint=f"http://127.0.0.1:{self.listening.port}",
                 bucket="photos",
                 access_key="key",
                 secret_key="secret",
@@ -64,42 +71,22 @@ class Server:
             )
         )
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                peer, _ = self._listening.accept()
-            except OSError:
-                return
-            self.connections += 1
-            self.open.add(peer)
-            threading.Thread(target=self._serve, args=(peer, self.connections), daemon=True).start()
-
-    def _serve(self, peer: socket.socket, number: int) -> None:
-        try:
-            while head := peer.recv(65536):
-                assert head.endswith(b"\r\n\r\n")
-                self.requests.append(number)
-                step = self.steps.pop(0) if self.steps else answer()
-                if self.barrier is not None:
-                    self.barrier.wait(60)
-                step(peer)
-        except OSError:
-            pass
-        finally:
-            self.open.discard(peer)
-            peer.close()
-
-    def close(self) -> None:
-        self._listening.close()
-        for peer in tuple(self.open):
-            peer.close()
+    def _serve(self, peer: socket.socket) -> None:
+        number = next(self._numbers)
+        while head := peer.recv(65536):
+            assert head.endswith(b"\r\n\r\n")
+            self.requests.append(number)
+            step = self.steps.pop(0) if self.steps else answer()
+            if self.barrier is not None:
+                self.barrier.wait(60)
+            step(peer)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
     server = Server()
-    yield server
-    server.close()
+    with server.listening:
+        yield server
 
 
 async def test_calls_in_a_row_share_a_connection(server: Server) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -49,6 +50,7 @@ class BlockingSocket:
         self._at = config.address
         """The server of the last dial."""
         self._reader = new_reader()
+        self._in_use = threading.Lock()
         self._closed = False
 
     def call(self, *args: Arg) -> Reply:
@@ -57,6 +59,14 @@ class BlockingSocket:
         Raises Unavailable if no connection can be made, ConnectionLost if the reply is lost,
         ServerError if the reply is an error.
         """
+        try:
+            with self._in_use:
+                return self._call(args)
+        finally:
+            if self._closed:
+                self.close()
+
+    def _call(self, args: tuple[Arg, ...]) -> Reply:
         deadline_s = time.monotonic() + self._timeout_s
         packed, attempts = pack(args), 0
         while True:
@@ -115,11 +125,14 @@ class BlockingSocket:
     def close(self) -> None:
         """Close for good; a call that is waiting in its thread ends with ConnectionLost."""
         self._closed = True
-        sock = self._sock
-        if sock is not None:
+        if self._in_use.acquire(blocking=False):
+            self._drop()
+            self._in_use.release()
+        elif (sock := self._sock) is not None:
+            # It is closed at the end of that call. Else its number could be given to another file,
+            # from which the thread, which has not noticed yet, would read.
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
 
     def _dial(self, deadline_s: float) -> None:
         if self._closed:

@@ -173,6 +173,39 @@ def test_o04_jobs_are_retried_promoted_and_removed_in_bulk(
         page.until_text(".empty", "with “no such job” in its name or id")
 
 
+@clause("O-4")
+@pytest.mark.parametrize(
+    ("goes", "arrives"),
+    [
+        # The event of the new URL, which a busy browser delivers later, has not come yet.
+        ("history.pushState(null, '', URL + '&state=completed')", "&state=completed&q=late"),
+        ("location.hash = '#/workers'", "#/workers"),
+    ],
+    ids=["another state", "another screen"],
+)
+def test_o04_a_text_just_typed_goes_along_to_another_state_only(
+    site: PageSite, films: Queue, browser: Browser, goes: str, arrives: str
+) -> None:
+    """The URL follows what is typed a moment later, when the reader may have gone on."""
+    films.add("late", {})
+    with browser.page() as page:
+        page.open(f"{site.url}/{ONE_QUEUE}&state=delayed")
+        until(page, "document.querySelector('#filter')", "the filter")
+        page.run(
+            f"""new Promise((done) => {{
+              const URL = {json.dumps(ONE_QUEUE)};
+              const field = document.querySelector("#filter");
+              field.value = "late";
+              field.dispatchEvent(new Event("input"));
+              {goes};
+              setTimeout(done, 500);
+            }})"""
+        )
+        assert str(page.run("location.hash")).endswith(arrives)
+        if "state" in arrives:
+            page.until_text(".scan", "Looked at 1 of 1 job.")
+
+
 @clause("O-4", "B-12")
 def test_o04_a_queue_is_paused_resumed_and_its_job_retried(
     site: PageSite, films: Queue, browser: Browser, fresh: Fresh

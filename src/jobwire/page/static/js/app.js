@@ -6,7 +6,7 @@ import { shell } from "./shell.js";
 import { makeModal, isOpen, close } from "./dialog.js";
 import { part, styled } from "./parts.js";
 import { pollNow } from "./poll.js";
-import { screenOf } from "./screens/index.js";
+import { nameOf, screenOf } from "./screens/index.js";
 import "./keys.js";
 
 const root = document.getElementById("root");
@@ -15,7 +15,7 @@ const signIn = part(() => styled("sheet", import("./signin.js")));
 async function routed() {
   const route = read();
   const entry = screenOf(route);
-  const name = `${entry.id} ${entry.key?.(route) ?? ""}`;
+  const name = nameOf(route);
   app.route = route;
   if (isOpen()) close();
   if (app.screen?.name === name) {

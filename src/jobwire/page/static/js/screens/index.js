@@ -117,3 +117,8 @@ const all = [
 export const screens = () =>
   all.filter((screen) => screen.nav && (!screen.system || serves(screen.system)));
 export const screenOf = (route) => all.find((screen) => screen.match(route)) ?? all[0];
+// The same for all routes that one open screen shows.
+export function nameOf(route) {
+  const entry = screenOf(route);
+  return `${entry.id} ${entry.key?.(route) ?? ""}`;
+}

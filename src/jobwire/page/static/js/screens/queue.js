@@ -28,7 +28,6 @@ class Queue {
   }
 
   title = () => html`<a href=${queueLink()}>Queues</a><span class="sep">/</span>${this.queue}`;
-  href = (q) => queueLink(this.queue, { state: this.state, q });
 
   changed(route) {
     const state = route.query.get("state") ?? "";

@@ -38,7 +38,6 @@ class Queues {
   found = null;
   typedText = ""; // in the filter; the URL follows a moment later
   title = () => "Jobs";
-  href = (q) => queueLink("", { q });
 
   constructor(route) {
     this.changed(route);

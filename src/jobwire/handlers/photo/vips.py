@@ -61,6 +61,9 @@ def images() -> VipsImages:
     os.environ["VIPS_CONCURRENCY"] = "1"  # read when the library is loaded
     os.environ["VIPS_BLOCK_UNTRUSTED"] = "1"
     pyvips = library("pyvips")
+    # Its handler runs Python for each warning of the library. Garbage collected there may be an
+    # image that warns as it is closed, and GLib ends a process that warns while it warns.
+    pyvips._remove_log_handler()  # noqa: SLF001 - what the package itself calls at its end
     pyvips.cache_set_max(0)  # no operation is asked for twice
     pyvips.operation_block_set("VipsForeignLoad", True)
     for loader in _LOADERS:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.clauses import written_clauses
+from tests.support.machine import raise_open_files
 from tests.support.seconds import Seconds
 from tests.support.skips import EXPECTED, reason_of, write_skips
 from tests.support.thirdparty import NotInstalled
@@ -49,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    raise_open_files()
     config.pluginmanager.register(Seconds(), "seconds-per-system")
     config.addinivalue_line("markers", "clause(*ids): the clauses of the contracts it proves")
     config.addinivalue_line(

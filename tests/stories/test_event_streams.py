@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import time
+from collections import Counter
 from typing import Final
 
 import httpx
@@ -18,6 +19,9 @@ from tests.support.machine import needs_open_files
 from tests.support.raw import Raw
 
 CUT_FOR_S: Final = float(os.environ.get("CHAOS_WATCH_S", "4"))
+# However busy the machine is: entries of each job, and connections of a reader on average.
+ENTRIES: Final = 20
+CONNECTS: Final = 3
 JOBS: Final = 250
 A_JOB: Final = 4
 
@@ -85,11 +89,13 @@ async def test_r08_readers_cut_at_random_miss_and_repeat_nothing(
         job_ids = submit(started.url, 12)
         watchers = [Watcher(started.port, job_id) for job_id in job_ids for _ in range(5)]
         over = False
+        appended = Counter[str]()
 
         async def work() -> None:
             while not over:
                 some = random.sample(job_ids, 6)
                 await asyncio.to_thread(append_event, raw, some, "log")
+                appended.update(some)
                 await asyncio.sleep(random.uniform(0, 0.02))
 
         async def cut_readers() -> None:
@@ -108,7 +114,11 @@ async def test_r08_readers_cut_at_random_miss_and_repeat_nothing(
                 group.create_task(watcher.read_to_the_end())
             troubles = [group.create_task(each()) for each in (work, cut_readers, cut_the_gateway)]
             deadline_s = time.monotonic() + CUT_FOR_S
-            while time.monotonic() < deadline_s:
+            while (
+                time.monotonic() < deadline_s
+                or min(appended[job_id] for job_id in job_ids) < ENTRIES
+                or sum(watcher.connects for watcher in watchers) < CONNECTS * len(watchers)
+            ):
                 await asyncio.sleep(CUT_FOR_S / 2)
                 await asyncio.to_thread(started.kill_and_start)
             over = True
@@ -118,5 +128,3 @@ async def test_r08_readers_cut_at_random_miss_and_repeat_nothing(
         truth = {job_id: written(raw, job_id) for job_id in job_ids}
         for number, watcher in enumerate(watchers):
             assert [event.id for event in watcher.seen] == truth[job_ids[number // 5]]
-        assert sum(watcher.connects for watcher in watchers) > 3 * len(watchers)
-        assert min(len(entries) for entries in truth.values()) > 20

@@ -13,6 +13,8 @@ from typing import Final
 
 import pytest
 
+_OPEN_FILES: Final = 8192
+
 
 @contextlib.contextmanager
 def short_folder() -> Generator[Path]:
@@ -28,6 +30,15 @@ def _has_ipv6() -> bool:
     except OSError:
         return False
     return True
+
+
+def raise_open_files() -> None:
+    """Allow this process, and the programs that it starts, as many files as tests open, where the
+    user may. A gateway in the test process does the same, so that the order of tests decided."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def needs_open_files(count: int) -> pytest.MarkDecorator:

@@ -181,7 +181,7 @@ async def test_i22_worker_killed_while_it_starts_fails_no_photo(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(kill_starting(photo_workers()))
         async with opened() as pool:
-            # Where the kill met the very end of a start, the pool has no worker until a photo comes.
+            # Where the kill met the very end of a start, the pool has none until a photo comes.
             assert await code_of(pool, bright, tmp_path / "first.webp") == ""
             (idle,) = pool.pids
             known = photo_workers()

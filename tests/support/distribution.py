@@ -109,6 +109,16 @@ class LongestFirst(LoadScopeScheduling):
             }
         super().schedule()
 
+    def remove_node(self, node: Any) -> str | None:
+        """A test whose process died has failed: the process that replaces it runs the others."""
+        crashed: str | None = super().remove_node(node)
+        for rank, unit in [*self.workqueue.items()]:
+            if crashed in unit:
+                unit[crashed] = True
+                if all(unit.values()):
+                    del self.workqueue[rank]
+        return crashed
+
     def _split_scope(self, nodeid: str) -> str:
         return str(self._rank[nodeid])
 

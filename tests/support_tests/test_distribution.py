@@ -113,3 +113,24 @@ def test_groups_run_in_one_process_and_the_tests_before_a_failure_are_kept(tmp_p
     record = json.loads((tmp_path / ".pytest_cache/v/jobwire/failed").read_text())
     failed = {"test_order.py::test_second": ["test_order.py::test_first"]}
     assert record == {"seed": 7, "failed": failed}
+
+
+def test_a_test_whose_process_died_is_not_run_again(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text(
+        "import os, pytest\n"
+        "pytestmark = pytest.mark.xdist_group('one')\n"
+        "def test_dies(): os._exit(1)\n"
+        "def test_after(): pass\n"
+    )
+    inner = ["-n1", "--dist=loadgroup", "-p", "no:schemathesis", "-p", "no:randomly"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *inner, "-p", "tests.support.distribution"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr

@@ -318,7 +318,7 @@ def test_a_vanished_client_is_found_by_the_heartbeat(
         try:
             peer.setsockopt(socket.IPPROTO_TCP, REPAIR, 1)
         except PermissionError:
-            pytest.skip("only root may leave a connection half open")
+            pytest.skip("expected: only root may leave a connection half open")
     wait_until_sync(lambda: served.streams.open == 0, "the stream to be closed")
     assert events_feature.detached == 1
 
@@ -328,7 +328,7 @@ def test_unacknowledged_data_ends_the_connection(open_gateway: Serving) -> None:
     """A vanished machine does not answer: the kernel closes the connection after the limit set by
     TCP_USER_TIMEOUT."""
     if not hasattr(socket, "TCP_USER_TIMEOUT"):
-        pytest.skip("this system has no TCP_USER_TIMEOUT")
+        pytest.skip("expected: this system has no TCP_USER_TIMEOUT")
     with open_gateway.open_socket() as peer:
         peer.sendall(LIVEZ)
         read_answer(peer)

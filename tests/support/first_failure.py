@@ -49,8 +49,9 @@ def summary(report: pytest.TestReport, seed: object) -> list[str]:
     commands = [
         f"repeat:  {sys.executable} -m tools.rerun_failed '{report.nodeid}'",
         f"alone:   make test ARGS=\"'{report.nodeid}'\"",
-        f"all:     make test ARGS=--randomly-seed={seed}",
     ]
+    if seed is not None:  # the order was random
+        commands.append(f"all:     make test ARGS=--randomly-seed={seed}")
     lines = [
         f"{report.nodeid} ({report.when}{', process ' if process else ''}{process})",
         *_error(report.longreprtext.splitlines()),

@@ -51,6 +51,8 @@ def test_the_first_failure_is_last_with_logs_seed_and_command(tmp_path: Path) ->
     assert "the reason" in end
     assert "other" in end
     assert "test_c" not in end
-    assert "make test ARGS=--randomly-seed=" in end
+    assert "randomly-seed" not in end  # the order was that of the file
     repeated = run(sys.executable, "-m", "tools.rerun_failed", "test_it.py::test_b")
     assert "1 failed, 1 passed" in repeated
+    in_random_order = run(*pytest, "--randomly-seed=7", "test_it.py")
+    assert "make test ARGS=--randomly-seed=7" in in_random_order

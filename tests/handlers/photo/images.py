@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 Pixels = npt.NDArray[np.uint8]
 vips: Final[Any] = import_module("pyvips")
+vips._remove_log_handler()  # a warning runs no Python here either: jobwire/handlers/photo/vips.py
 
 COLOURS: Final = {
     "red": (200, 40, 40),

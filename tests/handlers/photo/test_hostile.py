@@ -125,16 +125,16 @@ def test_i22_damaged_files_fail_only_their_own_photo(pool: RunningPool, tmp_path
         measured += len(pool.pool.pids)
         assert all(_peak_mib(worker) < MOST_MIB for worker in pool.pool.pids), number
     assert sum(codes.values()) == MUTANTS
-    assert measured > MUTANTS / 2
+    assert measured > 0.95 * MUTANTS
     assert len(codes) == 3, codes  # every outcome occurred
     print(f"{MUTANTS} mutants: {codes}")
 
 
 @clause("I-22")
-def test_i22_a_warning_during_a_warning_ends_no_worker(tmp_path: Path) -> None:
-    """A warning of the library ran Python, whose collection of garbage closed an earlier image with
-    warnings of its own: GLib ends a process that warns while it warns."""
-    options = PhotoOptions(detect=(f"{PLUGINS}:CollectOnWarning",))
+def test_i22_a_warning_of_the_library_runs_no_python(tmp_path: Path) -> None:
+    """A warning ran Python, whose collection of garbage closed an image that warned in its turn:
+    GLib ends a process that warns while it warns."""
+    options = PhotoOptions(detect=(f"{PLUGINS}:EndOnWarning",))
     with RunningPool(PoolLimits(workers=1), options) as pool:
         workers = pool.pool.pids
         for damaged in list(mutants(200, 20))[140:]:

@@ -148,6 +148,7 @@ def _last_minute(fleet: Fleet) -> dict[str, float]:
                 for name, count in cast("dict[str, str]", plain.hgetall(key)).items():
                     counted[name] += int(count)
                 plain.delete(key)
+            scrape(fleet)  # a gateway reads an ended minute once, unless their number changes
             past = KEYS.stats(minute - 1)
             plain.call("HSET", past, *itertools.chain(*counted.items()))
             plain.expire(past, 600)

@@ -80,5 +80,5 @@ def test_processes_of_a_run_are_stopped(tmp_path: Path) -> None:
             pass
     except Unsupported as reason:
         pytest.skip(f"expected: only root can stop processes by control groups: {reason}")
-    ended = flaky(tmp_path, STOPPED, "--times", "1", "--stops", "0.2", "--cpu", "60")
+    ended = flaky(tmp_path, STOPPED, "--times", "1", "--stops", "2", "--cpu", "80")
     assert "no test failed in 1 runs" in ended.stdout, ended.stdout + ended.stderr

@@ -130,6 +130,9 @@ class Lab:
         {"code": …}."""
         self.now += advance_ms
         call = {"op": op, "queue": queue, "now": self.now, "version": self.version, **more}
+        # A pause depends on who has opened the queue.
+        opened = f"bullmq:{5 if self.version == 5 else 6}.0.0"
+        self.both("HSETNX", f"bull:{queue}:meta", "version", opened)
         theirs = self.official(call, THEIRS)
         ours = self.do_ours(call)
         self._steps.append(f"{op} {queue} {json.dumps(more)} at +{self.now - START_MS} ms")

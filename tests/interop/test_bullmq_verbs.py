@@ -51,8 +51,6 @@ def test_b10_add(
     lab: Lab, version: Version, opts: dict[str, Any], value: Any, paused: bool, extras: bool
 ) -> None:
     lab.reset(extras=extras, version=version)
-    if version == 5:
-        lab.both("HSET", "bull:q:meta", "version", "bullmq:5.81.5")
     if paused:
         lab.step("pause")
     for _ in range(2):

@@ -71,6 +71,10 @@ class Peer:
         await (await self._active_job(call)).updateProgress(call["value"])
         return None
 
+    async def _resume(self, call: Call) -> object:
+        await self._queue(call).resume()
+        return None
+
     async def _state(self, call: Call) -> object:
         return await self._queue(call).getJobState(call["id"])
 

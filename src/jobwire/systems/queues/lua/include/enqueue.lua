@@ -1,9 +1,11 @@
 -- Putting a job where a worker finds it, and waking a worker that blocks on `marker`.
 
 -- npm BullMQ 5 keeps the jobs of a paused queue in the list `paused`, and resumes by renaming that
--- list over `wait`: whatever is in `wait` then is lost.
+-- list over `wait`: whatever is in `wait` then is lost. Programs of its protocol need not write a
+-- version, and every later program merges the list.
 local function has_paused_list(q, version)
-  return version and string.find(version, '^bullmq:5%.') or redis.call('EXISTS', q .. 'paused') == 1
+  return not version or string.find(version, '^bullmq:5%.')
+    or redis.call('EXISTS', q .. 'paused') == 1
 end
 
 -- What the queue is set to, read once in a script; `waiting` is the key of the waiting jobs.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -54,6 +55,75 @@ async def test_j36_a_process_that_cannot_be_started_is_a_failure_with_its_reason
     assert isinstance(record.outcome, Failed), record.outcome
     assert record.outcome.error.message == "the handler's process was not started"
     assert "/no/such/python" in record.outcome.error.detail
+
+
+async def _idle_process(server: MemoryServer, ended: Ended) -> psutil.Process:
+    """The process of a job that has ended."""
+    record = await ended(server.add("add", {"a": 2, "b": 3}))
+    assert isinstance(record.outcome, Done), record.outcome
+    return psutil.Process(json.loads(record.outcome.result_json)["pid"])
+
+
+def _is_dead(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+@clause("J-36")
+async def test_j36_an_idle_process_that_was_killed_gets_no_job(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    await work(app, engine, slots=1)
+    process = await _idle_process(server, ended)
+    job = server.add("add", {"a": 1, "b": 1}, max_attempts=1)
+    process.kill()
+    while not _is_dead(process):  # the worker's loop does not run meanwhile
+        pass
+    assert isinstance((await ended(job)).outcome, Done), server.jobs[job].outcome
+
+
+@clause("J-36")
+async def test_j36_an_idle_process_that_was_killed_is_reaped_while_no_job_comes(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    await work(app, engine, slots=1)
+    process = await _idle_process(server, ended)
+    process.kill()
+    await wait_until(lambda: not process.is_running(), "the process to be reaped")
+
+
+@clause("J-36")
+async def test_j36_a_job_that_its_process_did_not_take_is_not_attempted(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
+) -> None:
+    await work(app, engine, slots=1)
+    process = await _idle_process(server, ended)
+    process.suspend()
+    await wait_until(lambda: process.status() == psutil.STATUS_STOPPED)
+    job = server.add("add", {"a": 1, "b": 1}, max_attempts=1)
+    await wait_until(lambda: server.jobs[job].state is State.RUNNING)
+    process.kill()
+    record = await ended(job)
+    assert isinstance(record.outcome, Done), record.outcome
+
+
+@clause("J-36")
+async def test_j36_a_job_fails_if_no_new_process_takes_it(
+    server: MemoryServer,
+    engine: MemoryEngine,
+    work: StartWorker,
+    ended: Ended,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    started = tmp_path / "started"
+    python = tmp_path / "python"
+    write_program(python, "/bin/sh", "-c", f"echo >> {shlex.quote(str(started))}; exit 7")
+    monkeypatch.setattr(sys, "executable", str(python))
+    await work(app, engine)
+    record = await ended(server.add("add", {"a": 2, "b": 3}))
+    assert isinstance(record.outcome, Failed), record.outcome
+    assert record.outcome.error.message == "the handler's process ended with exit code 7"
+    assert len(started.read_text().splitlines()) == 3
 
 
 @clause("J-36")

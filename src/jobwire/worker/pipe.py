@@ -143,6 +143,10 @@ ToChild = LogConfig | Start | ReportAck | ChildrenMessage | RecordAck | Interrup
 # ── from the child ───────────────────────────────────────────────────────────────────────────────
 
 
+class Taken(msgspec.Struct, tag=True):
+    """The answer to a Start: from now on the handler may run."""
+
+
 class ReportMessage(msgspec.Struct, tag=True):
     """A report; the next one only after its ReportAck."""
 
@@ -174,7 +178,7 @@ class Ended(msgspec.Struct, tag=True):
     """The names that it and the middleware have used in the record."""
 
 
-FromChild = ReportMessage | ChildrenRequest | RecordMessage | RestartTimeout | Ended
+FromChild = Taken | ReportMessage | ChildrenRequest | RecordMessage | RestartTimeout | Ended
 
 T = TypeVar("T")
 
@@ -207,6 +211,18 @@ class Pipe(Generic[T]):
         head = self._exactly(_HEAD.size)
         raw = head and self._exactly(_HEAD.unpack(head)[0])
         return msgspec.convert(json.loads(raw), self._message_types) if raw else None
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    def is_closed(self) -> bool:
+        """The other end is closed, and all it has sent was received. Does not wait."""
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def close(self) -> None:
         self._sock.close()

@@ -39,6 +39,7 @@ from jobwire.worker.pipe import (
     ReportMessage,
     RestartTimeout,
     Start,
+    Taken,
     ToChild,
 )
 from jobwire.worker.reports import PipeSink
@@ -122,6 +123,7 @@ class JobReceiver:
                             ),
                             message,
                         )
+                        self._pipe.send(Taken())
                         self._starts.put((message, self._sink))
                     case ReportAck(ok=ok) if self._sink is not None:
                         self._sink.acknowledge(ok)

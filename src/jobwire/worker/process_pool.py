@@ -35,22 +35,31 @@ from jobwire.worker.pipe import (
     ReportAck,
     ReportMessage,
     Start,
+    Taken,
 )
 from jobwire.worker.reports import ReportSink
 
 _GRACE_S: Final = 2.0
+_PROCESSES: Final = 3
+"""How many processes get a job, one after the other, if each dies before it takes it."""
 
 
 class ProcessPool:
     """The idle processes. Used on the event loop only."""
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._idle: list[HandlerProcess] = []
         self._closed = False
 
     def acquire(self) -> "HandlerProcess":
         """A process for one job, new if none is idle; `release` it when the job has ended."""
-        return self._idle.pop() if self._idle else HandlerProcess()
+        while self._idle:
+            process = self._idle[-1]
+            self._take_out(process)
+            if not process.discard_if_dead():
+                return process
+        return HandlerProcess()
 
     def release(self, process: "HandlerProcess") -> None:
         """The process's job has ended and can no longer be interrupted."""
@@ -60,25 +69,44 @@ class ProcessPool:
             process.close()
         else:
             self._idle.append(process)
+            # The end of a process, for example of the one that needs most when memory runs out,
+            # closes its pipe.
+            self._loop.add_reader(process.fileno(), self._readable, process)
 
     def close(self) -> None:
         """End idle processes; the others end with their job or with this process."""
         self._closed = True
-        for process in self._idle:
+        idle = self._idle[:]
+        for process in idle:
+            self._take_out(process)
             process.hang_up()  # all of them first, so that they end at the same time
-        while self._idle:
-            self._idle.pop().close()
+        for process in idle:
+            process.close()
+
+    def _readable(self, process: "HandlerProcess") -> None:
+        self._loop.remove_reader(process.fileno())  # also after a late message of the job before
+        if process.discard_if_dead():
+            self._idle.remove(process)
+
+    def _take_out(self, process: "HandlerProcess") -> None:
+        self._idle.remove(process)
+        self._loop.remove_reader(process.fileno())
 
 
 class HandlerProcess:
-    """One child process; started with its first job."""
+    """One child process; started with its first job, and anew if it dies before it takes a job."""
 
     def __init__(self) -> None:
         self._process: ChildProcess | None = None
         self._pipe: Pipe[FromChild] | None = None
-        self.usable = True
+        self._killed = False
         self.has_lifespan = False
         """The child has a lifespan to leave when it ends."""
+
+    @property
+    def usable(self) -> bool:
+        """It can take another job."""
+        return self._pipe is not None and not self._killed
 
     def run(
         self,
@@ -96,8 +124,7 @@ class HandlerProcess:
                 entered = (*_location_of(lifespan), lifespan.__qualname__)
                 self.has_lifespan = True
             location = (*_location_of(function), function.__qualname__)
-            pipe = self._started(sink)
-            _send(pipe, Start.of(job, *location, trace, sink, entered), sink)
+            pipe = self._hand_over(Start.of(job, *location, trace, sink, entered), sink)
             while message := pipe.receive():
                 if isinstance(message, Ended):
                     sink.steps.names.update(message.names)
@@ -119,15 +146,16 @@ class HandlerProcess:
         """Ask the handler to stop, after `sink.stop`. Called on the event loop while a job runs, so
         it must not wait: a message that is being sent, or a child that does not read, is left to
         `_send` and to `kill`."""
-        if self._pipe is not None:
-            self._pipe.try_send(Interrupt())
+        if (pipe := self._pipe) is not None:
+            pipe.try_send(Interrupt())
 
     def kill(self) -> None:
         """Kill the process and its process group at once; one that is being started ends soon."""
-        self.usable = False
-        if self._process is not None and self._process.exit_code() is None:
+        self._killed = True
+        process = self._process
+        if process is not None and process.exit_code() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)
 
     def hang_up(self) -> None:
         """Close the pipe of an idle process, which makes it end by itself."""
@@ -140,6 +168,36 @@ class HandlerProcess:
             self.kill()
         self._reap()
 
+    def fileno(self) -> int:
+        """Of the pipe to an idle process."""
+        assert self._pipe is not None
+        return self._pipe.fileno()
+
+    def discard_if_dead(self) -> bool:
+        """Reap the process, which is idle, if it has ended or will take no more jobs."""
+        assert self._process is not None
+        assert self._pipe is not None
+        if self._process.exit_code() is None and not self._pipe.is_closed():
+            return False
+        self.kill()
+        self._reap()
+        return True
+
+    def _hand_over(self, start: Start, sink: ReportSink) -> Pipe[FromChild]:
+        """Returns the pipe to the process that has taken the job. One that dies before has not
+        begun it, so another one gets it."""
+        for left in reversed(range(_PROCESSES)):
+            pipe = self._started(sink)
+            with contextlib.suppress(OSError):  # what it means is that the process has died
+                _send(pipe, start, sink)
+                while message := pipe.receive():  # maybe a late one of the job before
+                    if isinstance(message, Taken):
+                        return pipe
+            if self._killed or not left:
+                break
+            self._reap()
+        raise BrokenPipeError("it ended before it took the job")
+
     def _started(self, sink: ReportSink) -> Pipe[FromChild]:
         if sink.stopped:  # before it began
             raise BrokenPipeError
@@ -148,7 +206,7 @@ class HandlerProcess:
             pipe = self._spawn()
             if (set_up := as_set_up()) is not None:
                 pipe.send(LogConfig(*set_up))
-        if not self.usable:  # `kill` came before there was a process
+        if self._killed:  # before there was a process
             raise BrokenPipeError
         return pipe
 
@@ -167,15 +225,17 @@ class HandlerProcess:
 
     def _reap(self) -> str:
         """Wait for the end of the process; returns how it ended, as text."""
-        self.usable = False
-        if self._pipe is not None:
-            self._pipe.close()
-        if self._process is None:
+        process, pipe = self._process, self._pipe
+        self._process = self._pipe = None
+        if pipe is not None:
+            pipe.close()
+        if process is None:
             return "was not started"
-        code = self._process.wait(_GRACE_S)
+        code = process.wait(_GRACE_S)
         if code is None:
-            self.kill()
-            code = self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            code = process.kill()
         return how_ended(code)
 
 

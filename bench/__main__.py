@@ -19,6 +19,7 @@ BENCHES: Final = {
     "instructions": "of a job and of a request, beside the committed counts; needs callgrind",
     "jobs": "CPU, rate and latency of a whole job, the minimal loop and seven peers (Q-1, Q-2)",
     "idle": "calls a second of an idle gateway and of an idle worker (L-11)",
+    "recovery": "from the start of a process to the recovery of what a dead one left (J-41, B-6)",
     "retention": "server memory at 100 jobs a second that are kept for a minute (G-0, L-8)",
     "shards": "16 shards beside one: CPU of a job, and of an idle worker and gateway (G-6)",
     "routing": "start latency of jobs beside a worker with other tasks, and alone (J-53)",

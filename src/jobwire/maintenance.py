@@ -1,6 +1,7 @@
 """Runs the maintenance tasks of engines, each with its own period, in workers and gateways (J-41).
 
-There is no leader: a task that the fleet must run once per period guards that itself. A task that
+There is no leader: a task that the fleet must run once per period guards that itself, and tells how
+long the guard holds: no process tries before. Each task runs once when its process starts. One that
 fails is retried in its next period and never ends the process that runs it. The tasks of a process
 wake up together: an idle process sends the calls of all its shards in one write (L-11, G-6).
 """
@@ -8,6 +9,7 @@ wake up together: an idle process sends the calls of all its shards in one write
 import asyncio
 import contextlib
 import logging
+import math
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -22,6 +24,8 @@ _log = logging.getLogger("jobwire.maintenance")
 
 _CONTINUE_S: Final = 0.01
 """Between two runs of a task that has more to do: other clients need the server, too."""
+_START_S: Final = 1.0
+"""All tasks run once in the first second: what a dead process has left waits no whole period."""
 _SOONEST_S: Final = 0.1
 """Between two runs of a task that knows when it has something to do."""
 _TICKS_PER_S: Final = 4
@@ -61,7 +65,8 @@ class Maintenance:
 
     async def _run_periodically(self, task: MaintenanceTask) -> None:
         # Processes that start together must not load the server together.
-        await asyncio.sleep(_until_tick(task.period_s * self._random_fraction()))
+        spread_s = min(task.period_s, _START_S)
+        await asyncio.sleep(_until_tick(spread_s * self._random_fraction()))
         period = retry.fixed(1.25 * task.period_s, jitter=0.4)  # 0.75 to 1.25 of it
         failing = False
         while True:
@@ -83,6 +88,8 @@ class Maintenance:
                 _log.exception("maintenance failed task=%(task)s; will retry", {"task": task.name})
             if result is not None and result.more:
                 await asyncio.sleep(_CONTINUE_S)
+            elif result is not None and result.guard_s is not None:
+                await asyncio.sleep(_until_tick(result.guard_s, at_least=True))
             else:
                 pause_s = retry.delay_s(period, 1, self._random_fraction())
                 await _wait(task, pause_s, None if result is None else result.next_s)
@@ -106,12 +113,14 @@ async def _wait(task: MaintenanceTask, pause_s: float, next_s: float | None) -> 
     task.soon.clear()
 
 
-def _until_tick(pause_s: float) -> float:
-    """How long to sleep for a pause: until the nearest tick of this process. Ticks of other
-    processes on this machine are at other times. Pauses shorter than that are left as they are."""
-    if pause_s * _TICKS_PER_S < 0.5:
+def _until_tick(pause_s: float, *, at_least: bool = False) -> float:
+    """How long to sleep for a pause: until the nearest tick of this process, or the next one after
+    it. Ticks of other processes on this machine are at other times. Pauses that this would change
+    by more than a half are left as they are."""
+    ticks = pause_s * _TICKS_PER_S
+    if ticks < (2 if at_least else 0.5):
         return pause_s
     now_s = asyncio.get_running_loop().time()
     shift = os.getpid() * 61 % 100 / 100
-    tick = round((now_s + pause_s) * _TICKS_PER_S - shift)
+    tick = (math.ceil if at_least else round)(now_s * _TICKS_PER_S + ticks - shift)
     return max(0.0, (tick + shift) / _TICKS_PER_S - now_s)

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from jobwire.job.engine import MaintenanceResult, MaintenanceTask
+from jobwire.job.engine import MaintenanceTask
 from jobwire.job.messages import (
     Done,
     JobError,
@@ -84,7 +84,9 @@ async def test_j34_a_worker_does_not_reclaim_its_own_jobs(connection: Connection
         worker.reclaim_soon()
         assert await worker.take(1) == []
         (reclaim,) = [task for task in worker.maintenance() if task.name == "reclaim"]
-        assert await reclaim.run() == MaintenanceResult(0)
+        result = await reclaim.run()
+        assert result is not None
+        assert result.done == 0
         assert (await worker.settle([(leased, Done("1"))], 0)).answers == [SettleAnswer.SETTLED]
 
 
@@ -372,19 +374,24 @@ async def test_j41_a_maintenance_task_runs_once_per_period_in_the_fleet(
     async def is_guarded(name: str) -> bool:
         period_ms = round(1000 * task(one, name).period_s)
         raw.call("SET", f"jobs:guard:{name}", "another-process", "PX", period_ms)
-        return await task(one, name).run() is None
+        result = await task(one, name).run()
+        return result is not None and 0 < (result.guard_s or 0) < period_ms / 1000
 
     for name in names[1:]:
         guard = f"jobs:guard:{name}"
         # Repeated, since some periods are shorter than a busy machine may need for two commands.
         await wait_until(partial(is_guarded, name), f"{name} to be done in this period")
         raw.delete(guard)  # the period is over
-        assert await task(one, name).run() is not None
+        result = await task(one, name).run()
+        assert result is not None
+        assert result.guard_s == task(one, name).period_s
         left_ms = raw.call("PTTL", guard)
         assert isinstance(left_ms, int)
         assert left_ms == -2 or 0 <= left_ms <= 1000 * task(one, name).period_s
         raw.delete(guard)
-        assert await task(other, name).run() is not None, "there is no leader"
+        result = await task(other, name).run()
+        assert result is not None
+        assert result.guard_s == task(other, name).period_s, "there is no leader"
     for engine in (one, other):
         assert await task(engine, "promote").run() is not None
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from jobwire.job.engine import MaintenanceResult
 from jobwire.job.messages import (
     Canceled,
     Done,
@@ -72,16 +73,16 @@ async def test_j35_promote_moves_a_bounded_number_at_a_time(lab: StreamsLab, raw
     now_ms = raw.now_ms()
     await wait_until(lambda: raw.now_ms() > now_ms + 1, "all of them to be due")
     (promote,) = [task for task in lab.sweeper.maintenance() if task.name == "promote"]
-    assert await promote.run() == (100, True, 0)
-    assert await promote.run() == (50, False, 0)
-    assert await promote.run() == (0, False, None)
+    assert await promote.run() == MaintenanceResult(100, more=True, next_s=0)
+    assert await promote.run() == MaintenanceResult(50, next_s=0)
+    assert await promote.run() == MaintenanceResult(0)
     assert raw.length(QUEUE) == 150
 
 
 @clause("L-11")
 async def test_l11_promote_answers_when_the_next_job_is_due(lab: StreamsLab) -> None:
     (promote,) = [task for task in lab.sweeper.maintenance() if task.name == "promote"]
-    assert await promote.run() == (0, False, None)
+    assert await promote.run() == MaintenanceResult(0)
     await lab.queue.submit_many([JobRequest("echo", "{}", delay_s=at) for at in (3000, 1000)])
     result = await promote.run()
     assert result is not None

@@ -152,6 +152,8 @@ class MaintenanceResult(NamedTuple):
     more: bool = False
     next_s: float | None = None
     """When the task has something to do again, if that is known."""
+    guard_s: float | None = None
+    """For how long the task's guard keeps the fleet from running it again."""
 
 
 class Wakeup(Protocol):
@@ -168,7 +170,7 @@ class MaintenanceTask(NamedTuple):
     name: str
     period_s: float
     run: Callable[[], Awaitable[MaintenanceResult | None]]
-    """None: another process has done it in this period."""
+    """None: there was nothing to do."""
     soon: Wakeup | None = None
     """Set when this process has made work for it; with it, `period_s` is the longest wait."""
 

@@ -441,6 +441,29 @@ async def test_b14_a_lost_lock_cancels_the_handler_and_refuses_its_result(
     assert (job.return_json, job.stalled) == ('"start 2"', 1)
 
 
+@clause("B-6", "J-41")
+async def test_b6_a_check_that_another_program_has_made_is_made_again_after_it(
+    serve: Serve, plain: Plain
+) -> None:
+    """Else a lone worker meets its own check of the interval before, and waits for another one."""
+    app = App()
+    app.handler("*", queue=QUEUE, wire="bullmq")(echo)
+    engine = await serve(app, settings=BullSettings(announce=False))
+    (check,) = engine.maintenance()
+    result = await check.run()
+    assert result is not None
+    assert result.guard_s == check.period_s == 30
+    plain.call("PEXPIRE", KEYS.stalled_check, 20_000)
+    result = await check.run()
+    assert result is not None
+    assert 0 < (result.guard_s or 0) <= 20
+    # One with a longer interval does not keep us from our own.
+    plain.call("PEXPIRE", KEYS.stalled_check, 3_600_000)
+    result = await check.run()
+    assert result is not None
+    assert result.guard_s == 30
+
+
 @clause("B-14")
 async def test_b14_a_handler_that_blocks_the_loop_keeps_its_lock(
     serve: Serve, queue: QueueProducer, plain: Plain

@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from typing import Final, cast
 
 from jobwire.job.engine import MaintenanceResult, MaintenanceTask
@@ -32,7 +33,7 @@ _JANITOR_S: Final = 5.0
 _FORGET_TASKS_S: Final = 3600.0
 _CONSUMER_IDLE_S: Final = 3600.0
 """How long a consumer of ours must be idle before it is removed."""
-_GUARDED: Final = ["guarded"]
+_GUARDED: Final = "guarded"
 _ALWAYS_CALLED: Final = frozenset({"extend_ttl", "reclaim"})
 """Without a look at their guard: `extend_ttl` knows that something is due, `reclaim` notes each
 call."""
@@ -40,6 +41,14 @@ _MAX_CURSORS: Final = 1_000
 _PRUNE_LIMIT: Final = 5 * _SCAN_LIMIT
 _PRUNE_RATE: Final = 500.0
 """Jobs of an index that are looked at in a second, on average."""
+
+
+class _GuardHolds(Exception):
+    """Some process has done the task in this period."""
+
+    def __init__(self, left_ms: int) -> None:
+        super().__init__()
+        self.left_s = left_ms / 1000
 
 
 class StreamsMaintenance:
@@ -61,7 +70,6 @@ class StreamsMaintenance:
         self._consumer = consumer
         self._registration = registration
         self._wake_idle = wake_idle
-        self._clock_s = settings.lease_s / 6
         keys = StreamsKeys(settings.key_prefix)
         self._open, self._waiting = keys.open, (keys.delayed, keys.suspended)
         self._guard = keys.guard
@@ -82,16 +90,19 @@ class StreamsMaintenance:
 
     def all(self) -> list[MaintenanceTask]:
         settings = self._settings
-        tasks = [
-            MaintenanceTask("promote", _PROMOTE_S, self._promote, self.promote_soon),
-            MaintenanceTask("extend_ttl", _EXTEND_TTL_S, self._extend_ttl),
-            MaintenanceTask("index_foreign", _INDEX_FOREIGN_S, self._index_foreign),
-            MaintenanceTask("clock", self._clock_s, self._clock),
-            MaintenanceTask("reclaim", settings.lease_s / 4, self._reclaim),
-            MaintenanceTask("janitor", _JANITOR_S, self._janitor),
-            MaintenanceTask("reconcile", settings.lease_s, self._reconcile),
-            MaintenanceTask("forget_tasks", _FORGET_TASKS_S, self._forget_tasks),
-        ]
+        guarded = {
+            "extend_ttl": (_EXTEND_TTL_S, self._extend_ttl),
+            "index_foreign": (_INDEX_FOREIGN_S, self._index_foreign),
+            "clock": (settings.lease_s / 6, self._clock),
+            "reclaim": (settings.lease_s / 4, self._reclaim),
+            "janitor": (_JANITOR_S, self._janitor),
+            "reconcile": (settings.lease_s, self._reconcile),
+            "forget_tasks": (_FORGET_TASKS_S, self._forget_tasks),
+        }
+        tasks = [MaintenanceTask("promote", _PROMOTE_S, self._promote, self.promote_soon)]
+        for name, (period_s, run) in guarded.items():
+            task = partial(self._once_per_period, period_s, run)
+            tasks.append(MaintenanceTask(name, period_s, task))
         if self._registration.is_filled:
             tasks.append(MaintenanceTask("heartbeat", settings.heartbeat_s, self.heartbeat))
         return tasks
@@ -118,7 +129,7 @@ class StreamsMaintenance:
         moved, more = cast("tuple[int, int]", reply)
         return MaintenanceResult(moved, more == 1, next_s=0.0)  # look again: others may be near
 
-    async def _extend_ttl(self) -> MaintenanceResult | None:
+    async def _extend_ttl(self, period_s: float) -> MaintenanceResult | None:
         # Half of the shortest lifetime is little more than a period: begin earlier.
         ahead_ms = round(2000 * _EXTEND_TTL_S)
         if "extend_ttl" not in self._unfinished:
@@ -126,9 +137,7 @@ class StreamsMaintenance:
             if _score(first) > _own_ms() + self._server_ahead_ms + ahead_ms:
                 return None
         args = [*self._limits, self._consumer, ahead_ms, 5 * _SCAN_LIMIT]
-        reply = await self._guarded("extend_ttl", _EXTEND_TTL_S, args)
-        if reply is None:
-            return None
+        reply = await self._guarded("extend_ttl", period_s, args)
         extended, more = cast("tuple[int, int]", reply)
         return self._result("extend_ttl", extended, more == 1)
 
@@ -137,24 +146,20 @@ class StreamsMaintenance:
         costs an idle fleet many times more."""
         return self._connection.call("ZRANGE", key, 0, 0, "WITHSCORES")
 
-    async def _index_foreign(self) -> MaintenanceResult | None:
+    async def _index_foreign(self, period_s: float) -> MaintenanceResult:
         args = [*self._limits, self._consumer, 5 * _SCAN_LIMIT]
         if len(self._indexed) > _MAX_CURSORS:
             self._indexed.clear()  # queues come and go: begin again
         cursors = [text for pair in self._indexed.items() for text in pair]
-        reply = await self._guarded("index_foreign", _INDEX_FOREIGN_S, args, cursors)
-        if reply is None:
-            return None
+        reply = await self._guarded("index_foreign", period_s, args, cursors)
         flat, found, more = cast("tuple[list[str], int, int]", reply)
         self._indexed.update(pairs(flat))
         return self._result("index_foreign", found, more == 1)
 
-    async def _clock(self) -> MaintenanceResult | None:
+    async def _clock(self, period_s: float) -> MaintenanceResult:
         lease_ms = round(self._settings.lease_s * 1000)
         args = [self._consumer, lease_ms, contract.CLOCK_TTL_S * 1000, 5 * _SCAN_LIMIT]
-        reply = await self._guarded("clock", self._clock_s, args, self._unfinished_queues("clock"))
-        if reply is None:
-            return None
+        reply = await self._guarded("clock", period_s, args, self._unfinished_queues("clock"))
         cursors, moved = cast("tuple[list[str], int]", reply)
         if moved:
             _log.warning(
@@ -162,7 +167,7 @@ class StreamsMaintenance:
             )
         return self._queues_result("clock", moved, cursors)
 
-    async def _reclaim(self) -> MaintenanceResult | None:
+    async def _reclaim(self, period_s: float) -> MaintenanceResult:
         """Requeue jobs that no worker of ours has reclaimed within another lease. A worker that
         waits with a free slot is woken one lease earlier, and reclaims them itself."""
         settings = self._settings
@@ -171,20 +176,16 @@ class StreamsMaintenance:
         args = [*self._limits, self._consumer, 0, "", *terms, _SCAN_LIMIT]
         args.append(reconnected(self._connection, settings))
         rest = ["first", *self._unfinished_queues("reclaim")]
-        reply = await self._guarded("reclaim", settings.lease_s / 4, args, rest)
-        if reply is None:
-            return None
+        reply = await self._guarded("reclaim", period_s, args, rest)
         cursors, _, _, moved = cast("tuple[list[str], list[str], list[str], int]", reply)
         if moved:
             _log.warning("leases expired jobs=%(jobs)s; requeued or ended", {"jobs": moved})
         return self._queues_result("reclaim", moved, cursors)
 
-    async def _janitor(self) -> MaintenanceResult | None:
+    async def _janitor(self, period_s: float) -> MaintenanceResult:
         args = [self._consumer, contract.CONSUMER_PREFIX, round(_CONSUMER_IDLE_S * 1000)]
         args.append(2 * _SCAN_LIMIT)
-        reply = await self._guarded("janitor", _JANITOR_S, args, self._unfinished_queues("janitor"))
-        if reply is None:
-            return None
+        reply = await self._guarded("janitor", period_s, args, self._unfinished_queues("janitor"))
         cursors, removed = cast("tuple[list[str], int]", reply)
         pruned = await self._prune()
         result = self._queues_result("janitor", removed + pruned, cursors)
@@ -205,15 +206,13 @@ class StreamsMaintenance:
             self._prune_calls += 1
         return pruned
 
-    async def _reconcile(self) -> MaintenanceResult | None:
+    async def _reconcile(self, period_s: float) -> MaintenanceResult:
         settings = self._settings
         _, lease_ms, foreign_ms, _, max_deliveries = reclaim_terms(settings, late_s=0.0)
         args = [*self._limits, self._consumer, lease_ms, foreign_ms, max_deliveries]
         reply = await self._guarded(
-            "reconcile", settings.lease_s, [*args, self._reconcile_cursor, 2 * _SCAN_LIMIT]
+            "reconcile", period_s, [*args, self._reconcile_cursor, 2 * _SCAN_LIMIT]
         )
-        if reply is None:
-            return None
         self._reconcile_cursor, moved = cast("tuple[str, int]", reply)
         if moved:
             _log.warning(
@@ -221,11 +220,9 @@ class StreamsMaintenance:
             )
         return self._result("reconcile", moved, self._reconcile_cursor != "0")
 
-    async def _forget_tasks(self) -> MaintenanceResult | None:
+    async def _forget_tasks(self, period_s: float) -> MaintenanceResult:
         args = [self._consumer, contract.TASK_MEMORY_S * 1000, self._tasks_cursor, _SCAN_LIMIT]
-        reply = await self._guarded("forget_tasks", _FORGET_TASKS_S, args)
-        if reply is None:
-            return None
+        reply = await self._guarded("forget_tasks", period_s, args)
         self._tasks_cursor, removed = cast("tuple[str, int]", reply)
         return self._result("forget_tasks", removed, self._tasks_cursor != "0")
 
@@ -243,17 +240,30 @@ class StreamsMaintenance:
         self._cursors[task] = {queue: cursor for queue, cursor in found.items() if cursor != "-"}
         return self._result(task, done, bool(self._cursors[task]))
 
+    async def _once_per_period(
+        self, period_s: float, run: Callable[[float], Awaitable[MaintenanceResult | None]]
+    ) -> MaintenanceResult | None:
+        try:
+            result = await run(period_s)
+        except _GuardHolds as guard:
+            return MaintenanceResult(0, guard_s=guard.left_s)
+        return result and result._replace(guard_s=period_s)
+
     async def _guarded(
         self, task: str, period_s: float, args: Sequence[Arg], rest: Sequence[Arg] = ()
     ) -> Reply:
-        """Run the script of a task; `rest` are its arguments behind the period."""
+        """Run the script of a task, or raise _GuardHolds; `rest` are its arguments behind the
+        period."""
         period_ms = 0 if task in self._unfinished else max(1, round(period_s * 1000))
         if period_ms and task not in _ALWAYS_CALLED:
             (left_ms,) = await collect([self._connection.call("PTTL", self._guard(task))])
             if 0 < cast("int", left_ms) <= period_ms:
-                return None  # the script would say so, too, at many times the cost
-        reply = await self._run(task, [*args, period_ms, *rest])
-        return None if reply == _GUARDED else reply
+                # The script would say so, too, at many times the cost.
+                raise _GuardHolds(cast("int", left_ms))
+        reply = cast("list[Reply]", await self._run(task, [*args, period_ms, *rest]))
+        if reply[0] == _GUARDED:
+            raise _GuardHolds(cast("int", reply[1]))
+        return reply
 
     async def _run(self, name: str, args: Sequence[Arg]) -> Reply:
         (reply,) = await collect([self._connection.run(SCRIPTS[name], self._declared, args)])

@@ -5,7 +5,7 @@ The engine asks `share_out` which queues get how many slots; the server's answer
 
 import logging
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from jobwire.job.engine import MaintenanceResult
 from jobwire.systems.queues.announcement import Announcement
@@ -169,15 +169,20 @@ class QueueState:
         self.is_ready = False
         self._idle.due_ms, self._idle.is_held, self._idle.is_unseen = due_ms, held, False
 
-    async def check_stalled(self) -> MaintenanceResult | None:
+    async def check_stalled(self) -> MaintenanceResult:
+        interval_ms = self._shared.settings.stalled_interval_ms
         with raises_unavailable():
+            # A plain command: most often another program, or this one, has just checked.
+            left_ms = await self._shared.connection.call("PTTL", self.keys.stalled_check)
+            if cast("int", left_ms) > 0:
+                return MaintenanceResult(0, guard_s=min(cast("int", left_ms), interval_ms) / 1000)
             moved = await self.consumer.check_stalled()
         if moved:
             _log.warning(
                 "stalled jobs requeued queue=%(queue)s jobs=%(jobs)s",
                 {"queue": self.name, "jobs": len(moved)},
             )
-        return MaintenanceResult(len(moved))
+        return MaintenanceResult(len(moved), guard_s=interval_ms / 1000)
 
 
 def share_out(

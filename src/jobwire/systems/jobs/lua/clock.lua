@@ -21,7 +21,8 @@
 local consumer, lease_ms, lifetime_ms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local scan_limit, period_ms = tonumber(ARGV[4]), ARGV[5]
 
-if already_done('clock', period_ms, consumer) then return {'guarded'} end
+local guarded_ms = already_done('clock', period_ms, consumer)
+if guarded_ms then return {'guarded', guarded_ms} end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)

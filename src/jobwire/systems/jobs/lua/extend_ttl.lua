@@ -22,7 +22,8 @@ local consumer, ahead_ms = ARGV[3], tonumber(ARGV[4])
 local scan_limit, period_ms = tonumber(ARGV[5]), ARGV[6]
 local extended = 0
 
-if already_done('extend_ttl', period_ms, consumer) then return {'guarded'} end
+local guarded_ms = already_done('extend_ttl', period_ms, consumer)
+if guarded_ms then return {'guarded', guarded_ms} end
 
 local due = redis.call('ZRANGEBYSCORE', open_key, '-inf', now_ms + ahead_ms,
   'WITHSCORES', 'LIMIT', 0, scan_limit)

@@ -16,7 +16,8 @@
 -- CLAUSES J-10 J-37 J-41
 -- INCLUDE keys guard
 local consumer, remembered_ms, cursor, scan_limit, period_ms = unpack(ARGV)
-if already_done('forget_tasks', period_ms, consumer) then return {'guarded'} end
+local guarded_ms = already_done('forget_tasks', period_ms, consumer)
+if guarded_ms then return {'guarded', guarded_ms} end
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 

@@ -21,7 +21,8 @@
 local consumer, scan_limit, period_ms = ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local found, more = 0, 0
 
-if already_done('index_foreign', period_ms, consumer) then return {'guarded'} end
+local guarded_ms = already_done('index_foreign', period_ms, consumer)
+if guarded_ms then return {'guarded', guarded_ms} end
 
 local function index_queue(cursor, queue_limit)
   -- The stream of an emptied server begins anew, and with smaller ids if its clock was set back.

@@ -24,7 +24,8 @@ local consumer, ours, idle_limit_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local scan_limit, period_ms = tonumber(ARGV[4]), ARGV[5]
 local removed = 0
 
-if already_done('janitor', period_ms, consumer) then return {'guarded'} end
+local guarded_ms = already_done('janitor', period_ms, consumer)
+if guarded_ms then return {'guarded', guarded_ms} end
 
 local function remove_consumers()
   local left = 0

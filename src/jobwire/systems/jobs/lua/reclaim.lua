@@ -33,7 +33,8 @@ local moved = 0
 
 -- Noted by every call, also where another process has done the task.
 local must_wait = is_recovering(lease_ms, reconnected)
-if already_done('reclaim', period_ms, consumer) then return {'guarded'} end
+local guarded_ms = already_done('reclaim', period_ms, consumer)
+if guarded_ms then return {'guarded', guarded_ms} end
 if must_wait then return {{}, started, dropped, moved} end
 
 local function is_expired(id, holder, idle_ms)

@@ -33,7 +33,8 @@ if period_ms ~= '0' then
   end
 end
 
-if already_done('reconcile', period_ms, consumer) then return {'guarded'} end
+local guarded_ms = already_done('reconcile', period_ms, consumer)
+if guarded_ms then return {'guarded', guarded_ms} end
 
 local last_delivered = {}
 local function delivered()

@@ -11,6 +11,7 @@ BENCHES: Final = {
     "gateway": "CPU of one POST and of one job in a batch, and of an empty route (Q-4)",
     "watchers": "ten thousand event streams: memory, delivery, server CPU (Q-5)",
     "attacks": "response time of /livez while another client attacks the gateway (O-6)",
+    "faults": "CPU and memory for the first fault of payloads that a schema refuses (O-15)",
     "aof": "cost of appendfsync, and lost jobs after a crash or a power cut",
     "photo": "CPU and memory of a photo, of a minimal pyvips loop and of Pillow (Q-6, I-36)",
     "photo_recall": "faces found by size and pose, false areas, CPU (I-37); --pictures FOLDER",

@@ -170,6 +170,23 @@ async def test_j54_a_check_that_could_block_the_gateway_is_left_to_the_worker(
     served.submit(task, payload)
 
 
+@clause("J-54", "O-15")
+@pytest.mark.parametrize("word", ['"uniqueItems":true', '"items":{"multipleOf":0.5}'])
+async def test_o15_long_numbers_that_are_compared_exactly_are_left_to_the_worker(
+    served: ServedJobs, lab: StreamsLab, fresh: Fresh, word: str
+) -> None:
+    """Regression: 198 KB of integers with 21 digits in a set held the gateway for 14 s."""
+    task = fresh("task")
+    await register(lab, task, f'{{"properties":{{"sizes":{{{word}}}}}}}')
+    problem(
+        served.client.post("/v1/jobs", json={"task": task, "payload": {"sizes": [7.2, 7.2]}}),
+        422,
+        "invalid_payload",
+    )
+    served.submit(task, {"sizes": [10**20 + number for number in range(9_000)]})
+    served.submit(task, {"sizes": [1e300, 1e300]})
+
+
 @clause("J-54", "O-6")
 async def test_j54_many_faults_of_many_jobs_are_answered_with_the_first_of_each(
     served: ServedJobs, lab: StreamsLab, fresh: Fresh

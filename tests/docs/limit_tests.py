@@ -145,7 +145,12 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "a payload against the schema of a worker": (
         "contracts/test_jobs_payload_check.py::test_j54_a_check_that_could_block_the_gateway_is_left_to_the_worker",
+        "contracts/test_jobs_payload_check.py::test_o15_long_numbers_that_are_compared_exactly_are_left_to_the_worker",
+    ),
+    "the description of a fault": (
         "contracts/test_jobs_payload_check.py::test_j54_many_faults_of_many_jobs_are_answered_with_the_first_of_each",
+        "json_schema/test_first_fault.py::test_o15_the_library_describes_only_small_values_and_is_asked_a_bounded_number_of_times",
+        "json_schema/test_first_fault.py::test_o15_the_faults_of_hostile_payloads_need_little_memory",
     ),
     "batch": (
         "contracts/test_jobs_http_submit.py::test_j18_an_invalid_batch_is_refused_as_a_whole",

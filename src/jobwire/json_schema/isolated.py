@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from jobwire.json_schema.isolated_main import SchemaQuestion, SchemaVerdict
-from jobwire.json_schema.validator import UnusableSchema
+from jobwire.json_schema.validator import EXACT_WORDS, UnusableSchema
 from jobwire.spawn import ChildProcess, environment_without_secrets, spawn
 
 _MAX_PROCESSES: Final = 4
@@ -28,9 +28,12 @@ _DEADLINE_S: Final = 30.0
 _MAX_DIRECT: Final = 2_000_000
 """Bytes of the schema times bytes of the value that are checked without a process: some
 milliseconds if every part of the schema is evaluated at every place, mostly far below one."""
-_COSTLY_WORDS: Final = (b'ef"', b'"pattern', b'"regex"', b'"unevaluated')
-"""Parts of the keywords whose cost is not bounded by these sizes: references, patterns, and those
-that evaluate their neighbours again."""
+_COSTLY_WORDS: Final = (
+    *(b'ef"', b'"pattern', b'"regex"', b'"unevaluated'),
+    *(f'"{word}"'.encode() for word in EXACT_WORDS),
+)
+"""Parts of the keywords whose cost is not bounded by these sizes: references, patterns, those that
+evaluate their neighbours again, and those that compute with exact numbers."""
 _EXIT_TIMEOUT_S: Final = 1.0
 """For a process that has closed its socket."""
 _LIMIT_SIGNALS: Final = frozenset({signal.SIGXCPU, signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV})

@@ -45,9 +45,8 @@ class SchemaQuestion(msgspec.Struct, frozen=True):
             return SchemaVerdict(unusable=str(error))
         for value in self.values:
             if (found := validator.fault(value)) is not None:
-                path, description = found
-                place = "".join(f"[{part!r}]" for part in path)
-                return SchemaVerdict(fault=f"{place or 'the value'}: {description}")
+                place = "".join(f"[{part!r}]" for part in found.path)
+                return SchemaVerdict(fault=f"{place or 'the value'}: {found.text}")
         return SchemaVerdict()
 
 

@@ -22,9 +22,6 @@ _decode: Final = bounded(msgspec.json.Decoder().decode)
 _log = logging.getLogger("jobwire.streams")
 _MAX_VALIDATORS: Final = 1_000
 _MAX_MESSAGE: Final = 300
-_MAX_COST: Final = 60_000_000
-"""Evaluations of a schema for one place times characters of the payload: at most some tenths of a
-second. The largest payload of the built-in tasks is below it."""
 
 
 class PayloadCheck:
@@ -53,7 +50,7 @@ class PayloadCheck:
         validator = None
         for schema in schemas:
             validator = self._validator(schema)
-            if validator is None or validator.evaluations * len(payload_json) > _MAX_COST:
+            if validator is None or not validator.is_bounded(payload_json):
                 return None
             if validator.is_valid(payload):
                 return None
@@ -92,8 +89,7 @@ def _first_fault(validator: SchemaValidator, payload: object) -> str:
     found = validator.fault(payload)
     if found is None:
         return ""
-    path, description = found
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in found.path)
     schema = validator.schema
-    hinted = hint(cast("Schema", schema), place, description) if isinstance(schema, dict) else ""
-    return f"payload{place}: {description}{hinted}"[:_MAX_MESSAGE]
+    hinted = hint(cast("Schema", schema), place, found.text) if isinstance(schema, dict) else ""
+    return f"payload{place}: {found.text}{hinted}"[:_MAX_MESSAGE]

@@ -21,6 +21,8 @@ from jobwire.objects import Bucket, ObjectsError
 from jobwire.objects.settings import ROLE_KEYS, ObjectsSettings
 from jobwire.redaction import register_secrets
 from jobwire.settings.environment import from_environment
+from jobwire.settings.schema import sections
+from jobwire.settings.values import secrets_of
 from jobwire.systems.predictions.build import build_flow
 from jobwire.systems.predictions.functions import Functions, Response, response
 from jobwire.systems.predictions.settings import PredictionsSettings
@@ -72,12 +74,7 @@ def _functions() -> Functions:
     settings = from_environment(FunctionSettings, _with_role(os.environ))
     log.setup("functions", settings.logging)
     objects, predictions = settings.objects, settings.predictions
-    register_secrets(
-        (
-            *(objects.secret_key, objects.session_token, predictions.replicate_token),
-            *(predictions.webhook_secret, predictions.telegram_token, predictions.telegram_secret),
-        )
-    )
+    register_secrets(secrets_of(settings, [*sections(FunctionSettings)]))
     if predictions.bucket:
         objects = replace(objects, bucket=predictions.bucket)
     if not predictions.telegram_token:

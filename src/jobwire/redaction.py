@@ -1,17 +1,18 @@
 """Replaces secrets in text that is logged or printed: messages, fields, tracebacks (P-31).
 
 Two kinds are found: the secret values of this process's settings, wherever they appear, and texts
-that have the form of a secret, such as a bot token or the signature of a signed URL. Used by `log`
-and by the CLI. Imports no other module of jobwire.
+that have the form of a secret, such as a bot token or the signature of a signed URL. Settings show
+their URLs without userinfo and query (O-3). Used by `log`, `settings` and the CLI. Imports no other
+module of jobwire.
 """
 
 import json
 import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote
 
-MASK: Final = "•••"
+MASK: Final = "••••"
 # A shorter value would mask ordinary words; no generated secret is shorter.
 _MIN_LENGTH: Final = 8
 
@@ -66,11 +67,49 @@ _FORMS: Final = (
 )
 
 
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}")
+_AFTER_HOST: Final = re.compile(r"[/?#]")
+_QUERY: Final = re.compile(r"[?#]")
+
+
+def show_url(text: str) -> str:
+    """A URL or address without userinfo and query, whatever is in them. Other text is unchanged.
+
+    A password with an unescaped `/`, `?` or `#` cannot be told from a path with `@`: of such a URL
+    only the scheme is shown.
+    """
+    scheme, slashes, rest = text.partition("://")
+    if not slashes:
+        _, at, host = text.rpartition("@")
+        return f"{MASK}@{host}" if at else text
+    if not _SCHEME.fullmatch(scheme):
+        return MASK
+    host = _AFTER_HOST.split(rest, maxsplit=1)[0]
+    if "@" in rest[len(host) :]:
+        return f"{scheme}://{MASK}"
+    _, at, host = rest.rpartition("@")
+    found = _QUERY.search(host)
+    user, query = MASK if at else "", MASK if found else ""
+    if found:
+        host = host[: found.end()]
+    return f"{scheme}://{user}{at}{host}{query}"
+
+
+def _secrets_of_url(url: str) -> list[str]:
+    """What `show_url` leaves out, and its parts."""
+    _, slashes, rest = url.partition("://")
+    userinfo, at, host = (rest if slashes else url).rpartition("@")
+    login, _, password = userinfo.partition(":")
+    _, _, query = (host if at else rest).partition("?")
+    values = [value for _, value in parse_qsl(query)]
+    return [*values, unquote(password or login), password or login] if at else values
+
+
 class _Known:
-    """The secret values of this process."""
+    """The secret values of this process, and what is shown in their place."""
 
     def __init__(self) -> None:
-        self.values: frozenset[str] = frozenset()
+        self.shown: dict[str, str] = {}
         self.pattern: re.Pattern[str] | None = None
 
 
@@ -78,28 +117,28 @@ _known: Final = _Known()
 
 
 def register_secrets(values: Iterable[str]) -> None:
-    """Mask these values from now on, also percent-encoded and as JSON has them. Of a URL only its
-    passwords are secrets."""
-    secrets = {
-        secret for value in values for secret in (_passwords(value) if "://" in value else [value])
-    }
-    forms = {
-        form
-        for secret in secrets
-        if len(secret) >= _MIN_LENGTH
-        for form in (secret, quote(secret, safe=""), json.dumps(secret)[1:-1])
-    }
-    _known.values |= forms
-    if _known.values:
+    """Mask these values from now on, also percent-encoded and as JSON has them. Of a URL or an
+    address, the userinfo and the query."""
+    for value in values:
+        _register(value, show_url(value) if "://" in value else MASK)
+        for secret in _secrets_of_url(value):
+            _register(secret, MASK)
+    if _known.shown:
         # The longest first: one secret may begin with another.
-        longest = sorted(_known.values, key=lambda value: (-len(value), value))
+        longest = sorted(_known.shown, key=lambda value: (-len(value), value))
         _known.pattern = re.compile("|".join(map(re.escape, longest)))
+
+
+def _register(secret: str, shown: str) -> None:
+    if len(secret) >= _MIN_LENGTH:
+        for form in (secret, quote(secret, safe=""), json.dumps(secret)[1:-1]):
+            _known.shown.setdefault(form, shown)
 
 
 def redact(text: str) -> str:
     """Return the text with a mask in the place of each secret."""
     if _known.pattern is not None:
-        text = _known.pattern.sub(MASK, text)
+        text = _known.pattern.sub(lambda found: _known.shown[found[0]], text)
     lowered = text.lower()
     for signs, pattern in _FORMS:
         if any(sign in lowered for sign in signs):
@@ -109,12 +148,3 @@ def redact(text: str) -> str:
 
 def _masked(found: re.Match[str]) -> str:
     return "".join(found.groups()) + MASK
-
-
-def _passwords(url: str) -> list[str]:
-    """The password of the server, and that of its sentinels."""
-    try:
-        parts = urlsplit(url)
-        return [unquote(parts.password or ""), *parse_qs(parts.query).get("sentinel_password", [])]
-    except ValueError:
-        return []

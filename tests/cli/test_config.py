@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import msgspec
+import pytest
 import yaml
 
 from jobwire.gateway.auth import hash_of
+from jobwire.redaction import redact, register_secrets
+from jobwire.settings import Settings, SettingsError, load, sections, show
 from tests.cli.runner import jobwire
 from tests.support import clause
 
@@ -25,7 +30,7 @@ def test_config_prints_every_value_with_its_origin_and_masks_secrets(tmp_path: P
         "value": 9000,
         "origin": "jobwire.yaml:2",
     }
-    assert rows["valkey.url"]["value"] == "valkey://me:••••@h:1/0"
+    assert rows["valkey.url"]["value"] == "valkey://••••@h:1/0"
     assert rows["gateway.token_secret"]["value"] == "••••"
     assert rows["jobs.job_ttl_s"]["origin"] == "JOB_TTL_S"
     assert rows["gateway.heartbeat"] == {
@@ -36,6 +41,71 @@ def test_config_prints_every_value_with_its_origin_and_masks_secrets(tmp_path: P
     assert "hush" not in done.stdout + done.stderr
     given = jobwire("config", "--given", cwd=tmp_path, env=env).stdout.splitlines()
     assert len(given) == 4
+
+
+URLS = {
+    "valkey.url": ("valkey://me:hu@sh@h:1/0", "valkey://••••@h:1/0"),
+    "valkey.address": ("me:hush@h:1", "••••@h:1"),
+    "llm.base_url": ("https://hush@models/v1?key=hush#hush", "https://••••@models/v1?••••"),
+    "llm.embed_base_url": ("https://me:hush@models/v1", "https://••••@models/v1"),
+    "predictions.telegram_url": ("https://me:hush@proxy", "https://••••@proxy"),
+    "predictions.callback_url": ("https://h/done?code=hush", "https://h/done?••••"),
+    "predictions.replicate_url": ("https://me:hush@proxy/r?hush", "https://••••@proxy/r?••••"),
+    "images.upload_url": ("https://h/a?hush", "https://h/a?••••"),
+    "images.database_url": ("postgresql://me:hush@h/d?password=hush", "postgresql://••••@h/d?••••"),
+    "jobs.shards": (
+        "0=valkey://:hush@a,1=valkey://:hush@b",
+        {"0": "valkey://••••@a", "1": "valkey://••••@b"},
+    ),
+}
+"""Settings that may have a URL, and what is shown of it."""
+
+
+@clause("O-3")
+@pytest.mark.parametrize("name", URLS)
+def test_o03_a_url_is_shown_without_userinfo_and_query_whatever_its_setting(name: str) -> None:
+    given, shown = URLS[name]
+    env_name = "JOBWIRE_" + name.replace(".", "_").upper()
+    env = {env_name: given}
+    if name == "llm.embed_base_url":
+        env["JOBWIRE_LLM_EMBED_MODEL"] = "m"
+    rows = {row.name: row.value for row in load(environ=env).shown()}
+    assert msgspec.to_builtins(rows[name], str_keys=True) == shown
+
+
+@clause("O-3")
+@pytest.mark.parametrize(
+    "url", ["valkey://me:hu/sh@h:1/0", "valkey://me:12/hush@h/0", "me:hush@h:x", "x://me:hush@h"]
+)
+def test_o03_a_wrong_url_is_quoted_without_userinfo(url: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(environ={"JOBWIRE_VALKEY_URL": url, "JOBWIRE_IMAGES_UPLOAD_URL": url})
+    assert re.search("hu/?sh", str(refused.value)) is None
+
+
+@clause("O-3")
+def test_o03_every_text_setting_hides_the_userinfo_and_query_of_a_url() -> None:
+    """Also those that have no URL: nobody decides it for each setting."""
+    secret = "hu/sh"
+    for section in sections(Settings):
+        for leaf in section.leaves:
+            for url in (f"https://me:{secret}@h/?{secret}", f"https://h/a?code={secret}"):
+                value = (url,) if leaf.kind == tuple[str, ...] else url
+                assert secret not in str(show(value, secret=leaf.secret)), leaf.path
+
+
+@clause("O-3", "P-31")
+def test_o03_urls_in_the_log_have_neither_userinfo_nor_query() -> None:
+    env = {
+        "JOBWIRE_LLM_BASE_URL": "https://models.example/v1?code=a-code-of-theirs",
+        "JOBWIRE_PREDICTIONS_TELEGRAM_URL": "https://me:a-word-of-mine@proxy",
+    }
+    register_secrets(load(environ=env).secrets)
+    for url in env.values():
+        text = redact(f"cannot reach {url}/chat: a-code-of-theirs, a-word-of-mine")
+        assert "a-code-of-theirs" not in text
+        assert "a-word-of-mine" not in text
+    assert redact(env["JOBWIRE_LLM_BASE_URL"]) == "https://models.example/v1?••••"
 
 
 @clause("O-3")

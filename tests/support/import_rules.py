@@ -64,7 +64,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     "net": frozenset(),
     "objects": frozenset({"net"}),
     "page": frozenset({"gateway"}),
-    "settings": frozenset({"settings.*", "log", "private_files", "text"}),
+    "settings": frozenset({"settings.*", "log", "private_files", "redaction", "text"}),
     "private_files": frozenset(),
     "redaction": frozenset(),
     "schema_hints": frozenset({"text"}),

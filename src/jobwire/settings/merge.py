@@ -6,17 +6,17 @@ The origin of each value is kept. Called by the commands of the CLI only.
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from jobwire.private_files import Untrusted, check_trusted
 from jobwire.settings import sources
-from jobwire.settings.schema import Leaf, Section, default_of, sections
+from jobwire.settings.schema import Section, default_of, sections, values_of
 from jobwire.settings.sources import SettingValue
 from jobwire.settings.tree import Settings
-from jobwire.settings.values import BadValue, check, convert_setting, show
+from jobwire.settings.values import BadValue, check, convert_setting, secrets_in, secrets_of, show
 
 DEFAULT: Final = "default"
 CONFIG_FILE: Final = "jobwire.yaml"
@@ -52,31 +52,18 @@ class Loaded:
     @property
     def secrets(self) -> list[str]:
         """The values that must not be shown."""
-        hidden = [
-            value
-            for leaf, value in self._values()
-            if leaf.hides(value) and isinstance(value, str) and value
-        ]
-        for _, value in self._values():
-            hidden += getattr(value, "secrets", ())
-        return hidden
+        return secrets_of(self.settings, _TREE)
 
     def shown(self) -> list[ShownSetting]:
         """Every setting, with its value as it may be shown."""
         return [
             ShownSetting(leaf.path, show(value, secret=leaf.hides(value)), self.origins[leaf.path])
-            for leaf, value in self._values()
+            for leaf, value in values_of(self.settings, _TREE)
         ]
 
     def is_set(self, path: str) -> bool:
         """Whether the value comes from a source, not from the default."""
         return self.origins[path] != DEFAULT
-
-    def _values(self) -> Iterator[tuple[Leaf, object]]:
-        for section in _TREE:
-            holder = getattr(self.settings, section.path) if section.path else self.settings
-            for leaf in section.leaves:
-                yield leaf, getattr(holder, leaf.name)
 
 
 def load(
@@ -106,13 +93,20 @@ def load(
     effective, ignored = _merge([layer.values for layer in layers])
     settings = _build(effective, faults)
     if faults or settings is None:
-        raise SettingsError(faults)
+        raise SettingsError([_without_secrets(fault, effective.values()) for fault in faults])
     origins = {
         leaf.path: effective[leaf.path].origin if leaf.path in effective else DEFAULT
         for section in _TREE
         for leaf in section.leaves
     }
     return Loaded(settings, origins, _warnings(ignored), _child_env(options or {}, yaml_path))
+
+
+def _without_secrets(fault: str, values: Iterable[SettingValue]) -> str:
+    """A fault may quote a value, and a wrong URL has its password nevertheless."""
+    for text in [text for value in values for text in secrets_in(value.raw)]:
+        fault = fault.replace(text, str(show(text)))
+    return fault
 
 
 def _found_file() -> Path | None:

@@ -9,8 +9,8 @@ A settings class is a frozen dataclass that declares everything about its settin
     job_ttl_s: int = field(…, metadata={"env": "JOB_TTL_S"})     a name of the source documents
     lease_s: float = field(…, metadata={"setting": False})       no setting: passed by the caller
 
-A type with the class method `from_setting(raw)` reads its own text, and has `shown()` for the user
-and `secrets`.
+A type with the class method `from_setting(raw)` reads its own text, and has `shown()` for the user,
+in which URLs are masked as everywhere.
 
 A number whose name ends in `_s` is a duration in seconds, and so is a `timedelta`. Also:
 
@@ -27,7 +27,7 @@ import dataclasses
 import inspect
 import itertools
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,6 +90,14 @@ def sections(root: type) -> Iterator[Section]:
     for field in dataclasses.fields(root):
         if dataclasses.is_dataclass(hints[field.name]):
             yield _section(field.name, hints[field.name])
+
+
+def values_of(settings: object, tree: Iterable[Section]) -> Iterator[tuple[Leaf, object]]:
+    """Yield each setting with its value; `tree` are the sections of the class."""
+    for section in tree:
+        holder = getattr(settings, section.path) if section.path else settings
+        for leaf in section.leaves:
+            yield leaf, getattr(holder, leaf.name)
 
 
 def _section(path: str, cls: type) -> Section:

@@ -9,12 +9,13 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal
 
-from jobwire.settings.schema import Leaf, default_of
+from jobwire.redaction import MASK, show_url
+from jobwire.settings.schema import Leaf, Section, default_of, values_of
 from jobwire.text import did_you_mean
 
 Raw = str | Sequence["Raw"] | Mapping[str, "Raw"]
@@ -192,20 +193,24 @@ def check(built: object) -> Iterator[tuple[str, str]]:
 
 
 def show(value: object, *, secret: bool = False) -> object:
-    """Format a value for `jobwire config`; secrets are masked."""
+    """Format a value for the user: secrets are masked, and what a URL may have of them (O-3)."""
     match value:
         case None | "":
             return None if value is None else ""
-        case str() if secret:
-            return re.sub(r"(?<=:)[^:@/]+(?=@)", "••••", value) if "://" in value else "••••"
+        case str():
+            return MASK if secret and "://" not in value else show_url(value)
         case timedelta():
             return _show_duration(value)
         case Path():
             return str(value)
         case tuple():
-            return [show(item) for item in typing.cast("tuple[object, ...]", value)]
+            items = typing.cast("tuple[object, ...]", value)
+            return [show(item, secret=secret) for item in items]
+        case Mapping():
+            items = typing.cast("Mapping[object, object]", value).items()
+            return {name: show(item, secret=secret) for name, item in items}
         case _ if (shown := getattr(value, "shown", None)) is not None:
-            return shown()
+            return show(shown())
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             return {
                 field.name: show(getattr(value, field.name), secret=not field.repr)
@@ -213,6 +218,35 @@ def show(value: object, *, secret: bool = False) -> object:
             }
         case _:
             return value
+
+
+def secrets_of(settings: object, tree: Iterable[Section]) -> list[str]:
+    """The texts of all settings that must not be shown."""
+    return [
+        text
+        for leaf, value in values_of(settings, tree)
+        for text in secrets_in(value, secret=leaf.hides(value))
+    ]
+
+
+def secrets_in(value: object, *, secret: bool = False) -> Iterator[str]:
+    """Yield the texts of a value that `show` changes."""
+    match value:
+        case str() if value and show(value, secret=secret) != value:
+            yield value
+        case tuple():
+            for item in typing.cast("tuple[object, ...]", value):
+                yield from secrets_in(item, secret=secret)
+        case Mapping():
+            for item in typing.cast("Mapping[object, object]", value).values():
+                yield from secrets_in(item, secret=secret)
+        case _ if (shown := getattr(value, "shown", None)) is not None:
+            yield from secrets_in(shown())
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            for field in dataclasses.fields(value):
+                yield from secrets_in(getattr(value, field.name), secret=not field.repr)
+        case _:
+            pass
 
 
 def _show_duration(value: timedelta) -> str:

@@ -201,7 +201,9 @@ class Config:
             values["address"] = _address(parts, port, _DEFAULT_PORT)
         if path:
             if not path.isascii() or not path.isdigit():
-                raise ConfigError("db", f"has a bad database {path!r}; it must be a number")
+                # With an unescaped `/` in the password, its rest is here.
+                shown = "" if "@" in path else f" {path!r}"
+                raise ConfigError("db", f"has a bad database{shown}; it must be a number")
             values["db"] = int(path)
         return cls(**values)  # pyright: ignore[reportArgumentType]  # checked field by field above
 

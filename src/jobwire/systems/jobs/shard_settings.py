@@ -120,16 +120,8 @@ class ShardList:
         return tuple(self.urls) or tuple(range(self.count))
 
     def shown(self) -> object:
-        """For `jobwire config`, without passwords."""
-        masked = {
-            number: re.sub(r"(?<=:)[^:@/]+(?=@)", "••••", url) for number, url in self.urls.items()
-        }
-        return masked or self.count
-
-    @property
-    def secrets(self) -> list[str]:
-        """What must not be logged."""
-        return list(self.urls.values())
+        """For `jobwire config`, which masks the URLs."""
+        return self.urls or self.count
 
     def prefix(self, number: int, key_prefix: str) -> str:
         """The prefix of a shard's keys: on one server each has its own, with a hash tag."""

@@ -102,6 +102,11 @@ class Image(Struct, frozen=True, kw_only=True):
     hidden_areas: Annotated[
         int | None, Meta(description="how many areas were hidden, once it is ready, if it is known")
     ] = None
+    hidden_part: Annotated[
+        float | None,
+        Meta(description="the part of its pixels that is hidden, from 0 to 1, if it is known"),
+    ] = None
+    mostly_hidden: Annotated[bool, Meta(description="whether that is more than a third")] = False
     error: ImageFailure | None = None
     stage: Annotated[str | None, Meta(description="while it is processed, if it is known")] = None
     progress: Annotated[int | None, Meta(description="of that stage, in percent")] = None
@@ -124,6 +129,7 @@ class StatusEvent(Struct, frozen=True, omit_defaults=True):
     updated_at: str
     error: str | None = None
     hidden_areas: Annotated[int | None, Meta(description="with `ready`, if it is known")] = None
+    hidden_part: Annotated[float | None, Meta(description="with `ready`, if it is known")] = None
 
 
 class UploadAccepted(Struct, frozen=True):
@@ -187,6 +193,8 @@ _IMAGE: Final = {
     "original_width": 4032,
     "original_height": 3024,
     "hidden_areas": 2,
+    "hidden_part": 0.0342,
+    "mostly_hidden": False,
     "error": None,
     "stage": None,
     "progress": None,

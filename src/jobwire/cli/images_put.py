@@ -86,6 +86,7 @@ def _facts(file: Path, image: Image) -> dict[str, object]:
         "file_size": image.file_size,
         "sha256": image.sha256,
         "hidden_areas": image.hidden_areas,
+        "hidden_part": image.hidden_part,
     }
 
 
@@ -96,7 +97,8 @@ def _hidden(image: Image) -> str:
         case 0:
             return "  (nothing was found to hide)"
         case number:
-            return f"  ({number} hidden)"
+            part = "" if image.hidden_part is None else f", {image.hidden_part:.0%} of the picture"
+            return f"  ({number} hidden{part})"
 
 
 def _exit_of(error: Exception) -> CliExit:

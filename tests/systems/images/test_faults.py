@@ -45,6 +45,7 @@ class FakePhoto:
     file_size, sha256, width, height = 9, "ab" * 32, 3, 2
     original_width, original_height, content_type = 6, 4, "image/webp"
     hidden = ()
+    hidden_part = 0.0
 
 
 class Photos:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 from typing import Any, cast
 
@@ -15,13 +16,13 @@ from jobwire.systems.images.contract import (
     PROGRESS,
     SUCCESS_FIELDS,
     Stage,
-    parse_time,
 )
 from tests.handlers.photo.images import chunks, jpeg, photograph, with_segment
 from tests.support import Plain, clause, wait_until_sync
 from tests.support.s3 import boto_client
 from tests.systems.images.site import Event, ImageSite, plain_photo, results
 
+WHOLE_SECOND = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 STAGES = ["queued", "validating", "decoding", "processing", "encoding", "uploading", "done"]
 
 
@@ -80,7 +81,7 @@ def test_i07_a_photo_goes_through_every_stage_to_its_result(site: ImageSite, pla
     assert 3500 < plain.ttl(f"image:upload:{image_id}") <= 3600
     # The result, its fields and the object in the bucket.
     (result,) = results(plain, image_id)
-    assert list(result) == [*SUCCESS_FIELDS, "hidden_areas"]
+    assert list(result) == [*SUCCESS_FIELDS, "hidden_areas", "hidden_part"]
     stored = boto_client(site.bucket).get_object(
         Bucket=site.bucket.bucket, Key=f"images/{image_id}.webp"
     )
@@ -93,7 +94,7 @@ def test_i07_a_photo_goes_through_every_stage_to_its_result(site: ImageSite, pla
     assert result["content_type"] == stored["ContentType"] == "image/webp"
     assert (result["original_width"], result["original_height"]) == ("512", "512")
     assert (result["processed_width"], result["processed_height"]) == ("512", "512")
-    parse_time(result["processed_at"])
+    assert WHOLE_SECOND.fullmatch(result["processed_at"]), "as the document's example"
     assert b"secret place" not in published
     assert set(chunks(published)) <= {"VP8 ", "VP8L"}
     # The record, and the URL that the app gets.
@@ -121,7 +122,7 @@ def _check_events(events: list[Event]) -> None:
     for event in events:
         assert event.data["progress"] == PROGRESS[Stage(event.data["stage"])]
         assert event.id == f"{event.data['updated_at']}/{event.data['stage']}"
-        extra = ["hidden_areas"] if event.name == "ready" else []
+        extra = ["hidden_areas", "hidden_part"] if event.name == "ready" else []
         assert [*event.data] == ["stage", "progress", "updated_at", *extra]
     assert sorted(event.id for event in events) == [event.id for event in events]
 
@@ -152,7 +153,7 @@ def check_failure(site: ImageSite, plain: Plain, record: dict[str, Any], code: s
     assert ";" in message, "the message names a fix"
     assert str(site.folder) not in message
     assert "Traceback" not in message
-    parse_time(result["failed_at"])
+    assert WHOLE_SECOND.fullmatch(result["failed_at"])
     hash_ = status(plain, image_id)
     assert set(hash_) == {"stage", "progress", "updated_at", "error"}
     assert (hash_["stage"], hash_["progress"], hash_["error"]) == ("failed", "-1", message)

@@ -22,6 +22,7 @@ def encode(picture: Picture, options: PhotoOptions, target: Path) -> Photo:
         original_width=picture.original_width,
         original_height=picture.original_height,
         hidden=picture.areas,
+        hidden_part=picture.hidden_part,
     )
 
 

@@ -48,7 +48,7 @@ def hide(picture: Picture, options: PhotoOptions) -> Picture:
             _fill(pixels[window], hidden[window])
     if pixels.shape[2] == 4:
         pixels[hidden, 3] = 255  # the edge of what was transparent is a shape, too
-    return replace(picture, pixels=pixels, areas=areas)
+    return replace(picture, pixels=pixels, areas=areas, hidden_part=float(hidden.mean()))
 
 
 def _padded(area: Area, picture: Picture) -> Area:

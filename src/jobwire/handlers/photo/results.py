@@ -57,3 +57,5 @@ class Photo:
     content_type: str = CONTENT_TYPE
     hidden: tuple[Area, ...] = ()
     """With their padding, in pixels of the published picture."""
+    hidden_part: float = 0.0
+    """The part of its pixels that they cover together."""

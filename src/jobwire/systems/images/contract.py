@@ -198,8 +198,17 @@ FAILURE_FIELDS: Final = (
     ResultField.ERROR_MESSAGE,
     ResultField.FAILED_AT,
 )
-RESULT_EXTRA: Final = "hidden_areas"
-"""Ours, behind the fields of a success: how many areas of the photo were hidden (I-38)."""
+
+
+class ResultExtra(StrEnum):
+    """Ours, behind the fields of a success (I-38)."""
+
+    HIDDEN_AREAS = "hidden_areas"
+    """How many areas of the photo were hidden."""
+    HIDDEN_PART = "hidden_part"
+    """The part of its pixels that they cover, from 0 to 1."""
+
+
 SUCCESS_FIELDS: Final = tuple(field for field in ResultField if field not in FAILURE_FIELDS[2:])
 
 
@@ -238,7 +247,8 @@ class ProcessedImage:
     processed_height: int
     processed_at: str
     hidden_areas: int | None = None
-    """None: the gateway of another program does not say."""
+    """None: the gateway of another program does not say; of `hidden_part` the same."""
+    hidden_part: float | None = None
 
     def fields(self) -> dict[str, str]:
         """The entry of the result stream."""
@@ -246,7 +256,9 @@ class ProcessedImage:
         values[_STATUS] = ResultStatus.PROCESSED
         fields = {str(field): values[field] for field in SUCCESS_FIELDS}
         if self.hidden_areas is not None:
-            fields[RESULT_EXTRA] = str(self.hidden_areas)
+            fields[ResultExtra.HIDDEN_AREAS] = str(self.hidden_areas)
+        if self.hidden_part is not None:
+            fields[ResultExtra.HIDDEN_PART] = format_part(self.hidden_part)
         return fields
 
 
@@ -282,7 +294,7 @@ def failed_now(image_id: str, code: ImageErrorCode, message: str) -> FailedImage
         image_id=image_id,
         error_code=code,
         error_message=message,
-        failed_at=format_time(now_utc()),
+        failed_at=format_second(now_utc()),
     )
 
 
@@ -319,7 +331,8 @@ def parse_result(fields: Mapping[str, str]) -> ImageResult:
         processed_width=_number(fields, ResultField.PROCESSED_WIDTH),
         processed_height=_number(fields, ResultField.PROCESSED_HEIGHT),
         processed_at=_checked_time(values["processed_at"]),
-        hidden_areas=_area_count(fields.get(RESULT_EXTRA, "")),
+        hidden_areas=_area_count(fields.get(ResultExtra.HIDDEN_AREAS, "")),
+        hidden_part=parse_part(fields.get(ResultExtra.HIDDEN_PART, "")),
     )
 
 
@@ -362,9 +375,13 @@ ORIGINAL_SIZE: Final = "jobwire-original-size"
 """Metadata of the published object: the size of the upload in bytes."""
 HIDDEN_AREAS: Final = "jobwire-hidden-areas"
 """Metadata of the published object: hidden areas by label, as `face=2`."""
+HIDDEN_PART: Final = "jobwire-hidden-part"
+"""Metadata of the published object: the part of its pixels that is hidden."""
 NOTHING_HIDDEN: Final = "none"
 MOST_AREAS: Final = 1_000_000
 """Hidden areas of a photo; a larger number is not one."""
+MOSTLY_HIDDEN: Final = 1 / 3
+"""A photo of which a larger part is hidden shows little of what it was."""
 IMAGE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 """An image id is part of keys and of file names."""
 
@@ -372,6 +389,7 @@ IMAGE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 STORAGE_PREFIX: Final = "images/"
 """Where published images are in the bucket, also those of other gateways."""
 STORAGE_KEY: Final = re.compile(STORAGE_PREFIX + r"[A-Za-z0-9][A-Za-z0-9._/-]{0,240}")
+_PART: Final = re.compile(r"0(\.[0-9]{1,9})?|1(\.0{1,9})?")
 LONGEST_CODE: Final = 64
 """Characters of an error code; the rest of a longer one is cut off."""
 
@@ -386,12 +404,27 @@ def format_time(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+def format_second(moment: datetime) -> str:
+    """RFC 3339 in UTC, in whole seconds, as the published contract's examples of a result."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def parse_time(text: str) -> datetime:
     """A time of the wire, in UTC; ValueError if it is none."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"the time has no zone: {text!r}")
     return moment.astimezone(UTC)
+
+
+def format_part(part: float) -> str:
+    """A part of a picture, from 0 to 1. Something hidden is never 0."""
+    return f"{max(part, 0.0001) if part > 0 else 0:.4f}"
+
+
+def parse_part(text: str) -> float | None:
+    """A part of a picture; None if the text is none."""
+    return float(text) if _PART.fullmatch(text) else None
 
 
 def now_utc() -> datetime:

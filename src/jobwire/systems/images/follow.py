@@ -47,7 +47,8 @@ class ImageState(msgspec.Struct, frozen=True):
     updated_at: str
     error: str | None = None
     hidden_areas: int | None = None
-    """Of an image that is ready, by its record."""
+    """Of an image that is ready, by its record, like `hidden_part`."""
+    hidden_part: float | None = None
 
     @property
     def event(self) -> ImageEvent:
@@ -284,7 +285,9 @@ class StatusFollower:
 
 def _with_areas(state: ImageState, record: ImageState | None) -> ImageState | None:
     """The end that the status has, with what only the record knows; None without a record."""
-    return record and msgspec.structs.replace(state, hidden_areas=record.hidden_areas)
+    return record and msgspec.structs.replace(
+        state, hidden_areas=record.hidden_areas, hidden_part=record.hidden_part
+    )
 
 
 def _read_command(image: _FollowedImage) -> Sequence[Arg]:

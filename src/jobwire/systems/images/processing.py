@@ -28,6 +28,7 @@ from jobwire.objects import Bucket, ObjectsError
 from jobwire.systems.images.area_counts import hidden_by_label
 from jobwire.systems.images.contract import (
     HIDDEN_AREAS,
+    HIDDEN_PART,
     INTERRUPTED,
     ORIGINAL_SIZE,
     PUBLISHED_TYPE,
@@ -39,6 +40,8 @@ from jobwire.systems.images.contract import (
     ReviewDecision,
     Stage,
     failed_now,
+    format_part,
+    format_second,
     format_time,
     now_utc,
     parse_time,
@@ -98,6 +101,8 @@ class PublishedPhoto(Protocol):
     def content_type(self) -> str: ...
     @property
     def hidden(self) -> Sequence[HiddenArea]: ...
+    @property
+    def hidden_part(self) -> float: ...
 
 
 class PhotoPipeline(Protocol):
@@ -291,8 +296,9 @@ class Processing:
             original_height=photo.original_height,
             processed_width=photo.width,
             processed_height=photo.height,
-            processed_at=format_time(now_utc()),
+            processed_at=format_second(now_utc()),
             hidden_areas=len(photo.hidden),
+            hidden_part=photo.hidden_part,
         )
 
     async def _process(self, entry: SpooledUpload, stages: StageWriter) -> PublishedPhoto:
@@ -553,7 +559,11 @@ def _is_withdrawn(result: ImageResult) -> bool:
 def published_metadata(original_size: int, photo: PublishedPhoto) -> dict[str, str]:
     """What the published object remembers of its making: the wire's result has no field for it."""
     by_label = hidden_by_label(area.label for area in photo.hidden)
-    return {ORIGINAL_SIZE: str(original_size), HIDDEN_AREAS: by_label}
+    return {
+        ORIGINAL_SIZE: str(original_size),
+        HIDDEN_AREAS: by_label,
+        HIDDEN_PART: format_part(photo.hidden_part),
+    }
 
 
 def _pause_s(tries: int) -> float:

@@ -65,11 +65,12 @@ IMAGES: Final = sa.Table(
     sa.Column("reconciled", sa.Boolean, nullable=False),
     sa.Column("erased_at", _TIME),
     sa.Column("hidden_areas", sa.Integer),
+    sa.Column("hidden_part", sa.Float),
 )
 _RESULT_COLUMNS: Final = (
     *("sha256", "etag", "file_size", "content_type", "original_width", "original_height"),
     *("processed_width", "processed_height", "error_code", "error_message", "ended_at"),
-    "hidden_areas",
+    *("hidden_areas", "hidden_part"),
 )
 
 Position = tuple[datetime, str]
@@ -98,7 +99,8 @@ class ImageRecord:
     processed_width: int | None = None
     processed_height: int | None = None
     hidden_areas: int | None = None
-    """None: not known, as with a gateway of another program."""
+    """None: not known, as with a gateway of another program; of `hidden_part` the same."""
+    hidden_part: float | None = None
     error_code: str | None = None
     error_message: str | None = None
     ended_at: datetime | None = None
@@ -451,5 +453,6 @@ def _values(result: ImageResult) -> dict[str, Any]:
         "processed_width": result.processed_width,
         "processed_height": result.processed_height,
         "hidden_areas": result.hidden_areas,
+        "hidden_part": result.hidden_part,
         "ended_at": parse_time(result.processed_at),
     }

@@ -18,6 +18,7 @@ from typing import Final
 from jobwire.objects import Bucket, Missing, ObjectsError
 from jobwire.systems.images.area_counts import hidden_count
 from jobwire.systems.images.contract import (
+    HIDDEN_PART,
     STATUS_TTL_S,
     TERMINAL_STAGES,
     BadResult,
@@ -26,6 +27,7 @@ from jobwire.systems.images.contract import (
     ProcessedImage,
     StatusField,
     now_utc,
+    parse_part,
     parse_result,
 )
 from jobwire.systems.images.database import RecordsUnavailable
@@ -206,6 +208,7 @@ class Reconciler:
                 "file_size": len(found.body),
                 "content_type": found.content_type,
                 "hidden_areas": hidden_count(found.metadata),
+                "hidden_part": parse_part(found.metadata.get(HIDDEN_PART, "")),
             }
             outcome = await self._records.reconcile(record.image_id, now, found=facts)
         _log.warning(

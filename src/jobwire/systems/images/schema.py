@@ -10,11 +10,11 @@ from typing import Any, Final
 from jobwire.systems.images.contract import (
     FAILURE_FIELDS,
     LONGEST_CODE,
-    RESULT_EXTRA,
     STORAGE_KEY,
     SUCCESS_FIELDS,
     TERMINAL_STAGES,
     ImageErrorCode,
+    ResultExtra,
     ResultField,
     ResultStatus,
     Stage,
@@ -25,6 +25,8 @@ Schema = dict[str, Any]
 _TEXT: Final[Schema] = {"type": "string", "minLength": 1}
 _NUMBER: Final[Schema] = {"type": "string", "pattern": "^[0-9]+$"}
 _TIME: Final[Schema] = {"type": "string", "format": "date-time"}
+_PART: Final[Schema] = {"type": "string", "pattern": r"^(0(\.[0-9]{1,9})?|1(\.0{1,9})?)$"}
+_IGNORED: Final = "an extra of jobwire; may be ignored"
 _RESULT: Final[dict[ResultField, Schema]] = {
     ResultField.SHA256: {"type": "string", "pattern": "^[0-9a-f]{64}$"},
     ResultField.FILE_SIZE: _NUMBER,
@@ -73,9 +75,10 @@ def _status() -> Schema:
 def _result(fields: Iterable[ResultField], status: ResultStatus) -> Schema:
     properties: dict[str, Schema] = {field: _RESULT.get(field, _TEXT) for field in fields}
     properties[ResultField.STATUS] = {"const": status}
-    optional = {ResultField.ETAG, RESULT_EXTRA}
+    optional = {ResultField.ETAG, *ResultExtra}
     if status is ResultStatus.PROCESSED:
-        properties[RESULT_EXTRA] = {**_NUMBER, "description": "an extra of jobwire; may be ignored"}
+        properties[ResultExtra.HIDDEN_AREAS] = {**_NUMBER, "description": _IGNORED}
+        properties[ResultExtra.HIDDEN_PART] = {**_PART, "description": _IGNORED}
     return {
         "description": "an entry of the stream image:result",
         **_object(properties, optional=optional),
@@ -95,13 +98,19 @@ def _event() -> Schema:
                 StatusField.PROGRESS: {"type": "integer", "minimum": -1, "maximum": 100},
                 StatusField.UPDATED_AT: {"type": "string"},
                 StatusField.ERROR: _TEXT,
-                RESULT_EXTRA: {
+                ResultExtra.HIDDEN_AREAS: {
                     "type": "integer",
                     "minimum": 0,
                     "description": "with `ready`, if it is known",
                 },
+                ResultExtra.HIDDEN_PART: {
+                    "type": "number",
+                    "minimum": 0,
+                    "maximum": 1,
+                    "description": "with `ready`, if it is known",
+                },
             },
-            optional={StatusField.ERROR, RESULT_EXTRA},
+            optional={StatusField.ERROR, *ResultExtra},
         ),
     }
 

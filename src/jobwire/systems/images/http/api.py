@@ -23,6 +23,7 @@ from jobwire.job.ids import new_job_id
 from jobwire.objects import Bucket, ObjectsError
 from jobwire.systems.images.contract import (
     IMAGE_ID,
+    MOSTLY_HIDDEN,
     ReviewDecision,
     ReviewField,
     Stage,
@@ -262,6 +263,8 @@ class ImageRoutes:
             original_width=record.original_width,
             original_height=record.original_height,
             hidden_areas=record.hidden_areas,
+            hidden_part=record.hidden_part,
+            mostly_hidden=(record.hidden_part or 0) > MOSTLY_HIDDEN,
             error=failure,
             stage=state.stage if state else None,
             progress=state.progress if state else None,

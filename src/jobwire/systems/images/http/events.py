@@ -20,7 +20,8 @@ _OPENED: Final = Comment("open")
 
 def _frame(state: ImageState) -> SseEvent:
     data = api.StatusEvent(
-        state.stage, state.progress, state.updated_at, state.error, state.hidden_areas
+        *(state.stage, state.progress, state.updated_at, state.error),
+        *(state.hidden_areas, state.hidden_part),
     )
     return SseEvent(state.event, msgspec.json.encode(data), state.event_id)
 
@@ -30,8 +31,11 @@ def state_of(record: ImageRecord) -> ImageState | None:
     updated_at = format_time(record.updated_at)
     match record.status:
         case RecordStatus.READY:
-            areas = record.hidden_areas
-            return ImageState(Stage.DONE, PROGRESS[Stage.DONE], updated_at, hidden_areas=areas)
+            return ImageState(
+                *(Stage.DONE, PROGRESS[Stage.DONE], updated_at),
+                hidden_areas=record.hidden_areas,
+                hidden_part=record.hidden_part,
+            )
         case RecordStatus.FAILED:
             error = record.error_message
             return ImageState(Stage.FAILED, PROGRESS[Stage.FAILED], updated_at, error)

@@ -56,14 +56,20 @@ const stageBar = (stage, failedAt = "") => {
 // What was hidden, in words: by kind, if the picture was read, else the number; unknown is blank.
 function hiddenWords(image, text) {
   if (image.hidden_areas === 0 || text === "none") return "nothing was found to hide";
+  const part = image.hidden_part == null ? "" : ` (${percent(image.hidden_part)} of the picture)`;
+  const most = image.mostly_hidden ? "mostly hidden: " : "";
   if (!text)
-    return image.hidden_areas == null ? "" : `${plural(image.hidden_areas, "area")} hidden`;
+    return image.hidden_areas == null
+      ? ""
+      : `${most}${plural(image.hidden_areas, "area")} hidden${part}`;
   const named = (label) => (label === "drawn" ? "drawn area" : label);
   const parts = [...new URLSearchParams(text)].map(([label, n]) =>
     plural(Number(n) || 0, named(label)),
   );
-  return `${parts.join(", ")} hidden`;
+  return `${most}${parts.join(", ")} hidden${part}`;
 }
+
+const percent = (part) => (part < 0.01 ? "under 1 %" : `${Math.round(part * 100)} %`);
 
 const saved = (before, after) => {
   const percent = Math.round((1 - after / before) * 100);

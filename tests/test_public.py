@@ -14,7 +14,7 @@ def test_the_public_names_exist() -> None:
     assert jobwire.__all__ == [
         *("App", "AsyncClient", "BullQueue", "ChildFailed", "Client", "Context", "Fail"),
         *("FailedJob", "JobSuspended", "NewJob", "Postpone", "RateLimit", "Retry"),
-        *("SignalTimeout", "StepInterrupted", "SyncBullQueue", "SyncContext", "Task"),
+        *("SignalTimeout", "StepFailed", "StepInterrupted", "SyncBullQueue", "SyncContext", "Task"),
         "WaitForChildren",
         "__version__",
     ]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         RateLimit,
         Retry,
         SignalTimeout,
+        StepFailed,
         StepInterrupted,
         WaitForChildren,
     )
@@ -57,6 +58,7 @@ __all__ = [
     "RateLimit",
     "Retry",
     "SignalTimeout",
+    "StepFailed",
     "StepInterrupted",
     "SyncBullQueue",
     "SyncContext",
@@ -82,6 +84,7 @@ _MODULES: Final = {
     "RateLimit": "jobwire.job.errors",
     "Retry": "jobwire.job.errors",
     "SignalTimeout": "jobwire.job.errors",
+    "StepFailed": "jobwire.job.errors",
     "StepInterrupted": "jobwire.job.errors",
     "SyncBullQueue": "jobwire.systems.queues.direct_queue_sync",
     "SyncContext": "jobwire.worker.context",

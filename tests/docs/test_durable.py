@@ -35,10 +35,10 @@ def _said_to_be_paid(killed: str) -> dict[str, int]:
     return dict(zip(_STEPS, map(int, row), strict=True))
 
 
-@clause("D-20")
-def test_the_pages_own_test_passes(tmp_path: Path) -> None:
+@clause("D-20", "D-4a")
+def test_the_pages_own_tests_pass(tmp_path: Path) -> None:
     _write_files(tmp_path)
-    command = [sys.executable, "-m", "pytest", "-q", "test_podcast.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "test_podcast.py", "test_travel.py"]
     env = {**clean_env(**PYTEST_ENV), "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False

@@ -20,7 +20,9 @@ ROOT: Final = Path(__file__).parents[2]
 CONTRACTS: Final = ROOT / "docs" / "contracts"
 TESTS: Final = ROOT / "tests"
 
-_ROW: Final = re.compile(r"^\|\s*(?P<id>[A-Z]-\d+)\s*\|(?P<promise>.*)\|(?P<state>[^|]*)\|\s*$")
+_ROW: Final = re.compile(
+    r"^\|\s*(?P<id>[A-Z]-\d+[a-z]?)\s*\|(?P<promise>.*)\|(?P<state>[^|]*)\|\s*$"
+)
 _MARK: Final = "clause"
 
 
@@ -118,10 +120,13 @@ def _ids(decorator: ast.expr) -> Iterator[str]:
 def _spans(ids: list[str]) -> list[str]:
     """T-5, T-6, T-7 → T-5…7."""
     numbers: dict[str, list[int]] = {}
+    spans: list[str] = []
     for each in ids:
         family, number = each.split("-")
+        if not number.isdigit():  # D-4a
+            spans.append(each)
+            continue
         numbers.setdefault(family, []).append(int(number))
-    spans: list[str] = []
     for family, members in numbers.items():
         members.sort()
         first = last = members[0]

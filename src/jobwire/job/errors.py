@@ -15,6 +15,7 @@
     ├─ RateLimit(seconds)      run it again when the queue may start jobs; not an attempt
     └─ WaitForChildren()       run it again when its children have ended; not an attempt
 
+    StepFailed(step, …)        raised by `ctx.step` in place of a recorded error whose class is gone
     JobSuspended               ends a run whose job waits; not an Exception, and not a failure
 
 Expected answers (a lost lease, a full queue) are values, not errors: `messages.py`.
@@ -122,6 +123,18 @@ class StepInterrupted(Fail):
             f"step {name!r} was started before and did not end; it is not run again",
         )
         self.name = name
+
+
+class StepFailed(Exception):
+    """An earlier run has recorded this error of a step, and its class cannot be imported here."""
+
+    def __init__(self, step: str, kind: str, text: str) -> None:
+        super().__init__(f"step {step!r} failed: {kind}: {text}")
+        self.step = step
+        self.kind = kind
+        """The name of the class, with its module."""
+        self.text = text
+        """The text of the error."""
 
 
 class ChildFailed(Fail):

@@ -278,9 +278,10 @@ the record that names it in `Report.step`. No handler can name them."""
 
 RESULT_FIELD: Final = "s:"
 STARTED_FIELD: Final = "o:"
+ERROR_FIELD: Final = "e:"
 """Before the name of a step in a record: its result, a JSON array of the time of its end (the
 server's, in place of the 0 that the worker writes), its milliseconds and the value; the mark of its
-start, which an empty value removes."""
+start, which an empty value removes; its error, an array like that of a result."""
 DUE_FIELD: Final = "t:"
 SIGNAL_FIELD: Final = "g:"
 CHILD_FIELD: Final = "k:"
@@ -401,6 +402,8 @@ class RetryLater:
 
     after_s: float
     error: JobError
+    again: tuple[str, ...] = ()
+    """The steps whose errors have ended this attempt: the next one calls them again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from jobwire.job.messages import (
     CHILD_KIND,
     DATA_KIND,
     ENDED_CHILD_FIELD,
+    ERROR_FIELD,
     NO_CHILDREN,
     RECORD_KIND,
     RESTARTS_FIELD,
@@ -390,8 +391,10 @@ class SingleJobEngine:
                 self.ran.result = cast(Json, msgspec.json.decode(result_json))
             case Failed(error):
                 self.ran.error = error
-            case RetryLater(after_s, _):
+            case RetryLater(after_s, _, again):
                 self.ran.waits_s.append(after_s)
+                for name in again:
+                    self._record.pop(ERROR_FIELD + name, None)
                 self._job = self._job._replace(attempt=self._job.attempt + 1)
                 self._available.set()
                 return

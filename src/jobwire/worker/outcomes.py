@@ -8,6 +8,7 @@ crash arrives as text.
 import asyncio
 import time
 import traceback
+from dataclasses import replace
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -27,11 +28,13 @@ from jobwire.job.messages import (
     RateLimited,
     Released,
     Restarted,
+    RetryLater,
     Suspended,
     WaitsForChildren,
 )
 from jobwire.job.retry import Backoff
 from jobwire.redaction import redact
+from jobwire.worker import step_errors
 from jobwire.worker.codec import MAX_REPORT_BYTES, JsonTooLarge, NotJson, to_json
 from jobwire.worker.context import undeclared
 from jobwire.worker.signature import InvalidPayload
@@ -61,6 +64,8 @@ class RetryRequested(msgspec.Struct, frozen=True, tag=True):
     code: str
     message: str
     after_s: float | None
+    again: tuple[str, ...] = ()
+    """The steps whose errors are among its causes."""
 
 
 class Crashed(msgspec.Struct, frozen=True, tag=True):
@@ -70,6 +75,8 @@ class Crashed(msgspec.Struct, frozen=True, tag=True):
     detail: str
     cause_type: str = ""
     cause_text: str = ""
+    again: tuple[str, ...] = ()
+    """The steps whose errors are it or among its causes."""
 
 
 class PostponeRequested(msgspec.Struct, frozen=True, tag=True):
@@ -169,7 +176,8 @@ def raised(error: BaseException) -> Ending:
         case Fail():
             return PermanentFailure(error.code, error.message)
         case Retry():
-            return RetryRequested(error.code, error.message, error.after_s)
+            again = step_errors.steps_of(error)
+            return RetryRequested(error.code, error.message, error.after_s, again)
         case Postpone():
             return PostponeRequested(_until_ms(error))
         case RateLimit():
@@ -182,7 +190,8 @@ def raised(error: BaseException) -> Ending:
             return Crashed("the handler was cancelled from inside", _trace(error))
         case _:
             name = type(error).__name__
-            return Crashed(f"the handler raised {name}", _trace(error), name, _text(error))
+            again = step_errors.steps_of(error)
+            return Crashed(f"the handler raised {name}", _trace(error), name, _text(error), again)
 
 
 def partial_json(value: object) -> str:
@@ -216,9 +225,9 @@ def outcome(
                 return done(ending)
             case PermanentFailure(code, message):
                 return Failed(JobError(code, message, partial_json=partial))
-            case RetryRequested(code, message, after_s):
+            case RetryRequested(code, message, after_s, again):
                 error = JobError(code, message, retryable=True, partial_json=partial)
-            case Crashed(message, detail, cause_type, cause_text):
+            case Crashed(message, detail, cause_type, cause_text, again):
                 after_s = None
                 cause = (cause_type, redact(cause_text))
                 error = JobError("handler_error", message, True, partial, redact(detail), *cause)
@@ -231,7 +240,7 @@ def outcome(
             case SuspendRequested():
                 # Declared, or the call would have failed; never without an outcome.
                 return ending.outcome or Released()
-        return _retry_or_fail(error, policy, random_fraction, after_s)
+        return _retry_or_fail(error, policy, random_fraction, after_s, again)
     # What a handler returns after it was asked to stop is its partial result.
     if isinstance(ending, Returned) and ending.result_json != "null" and not partial:
         partial = ending.result_json if len(ending.result_json) <= MAX_REPORT_BYTES else ""
@@ -262,9 +271,13 @@ def _if_declared(outcome: Outcome, use: Use, policy: AttemptPolicy, partial: str
 
 
 def _retry_or_fail(
-    error: JobError, policy: AttemptPolicy, random_fraction: float, after_s: float | None
+    error: JobError,
+    policy: AttemptPolicy,
+    random_fraction: float,
+    after_s: float | None,
+    again: tuple[str, ...] = (),
 ) -> Outcome:
-    return retry.outcome(
+    decided = retry.outcome(
         error,
         attempt=policy.attempt,
         max_attempts=policy.max_attempts,
@@ -272,6 +285,7 @@ def _retry_or_fail(
         random_fraction=random_fraction,
         after_s=after_s,
     )
+    return replace(decided, again=again) if again and isinstance(decided, RetryLater) else decided
 
 
 def _trace(error: BaseException) -> str:

@@ -330,6 +330,7 @@ class SinkRules(Protocol):
     record: dict[str, str]
     now_ms: int
     names: dict[str, int]
+    attempt: int
 
 
 class PipeSink:
@@ -344,7 +345,9 @@ class PipeSink:
         rules: SinkRules,
     ) -> None:
         """`send`, `restart`, `request_children` and `request_record` write to the pipe."""
-        self.steps = StepRecord(rules.step_rules, rules.record, rules.now_ms, rules.names)
+        self.steps = StepRecord(
+            rules.step_rules, rules.record, rules.now_ms, rules.names, rules.attempt
+        )
         self.suspension: Suspended | Restarted | None = None
         """What the job waits for after this run."""
         self._request_record = request_record

@@ -159,7 +159,8 @@ class Run:
         if self._steps is None:
             record = self.job_record
             rules = self.owner.engine.traits.steps
-            self._steps = StepRecord(rules, record.fields, record.now_ms)
+            attempt = self.leased.job.attempt
+            self._steps = StepRecord(rules, record.fields, record.now_ms, attempt=attempt)
         return self._steps
 
     def suspend(self, outcome: Suspended | Restarted) -> Awaitable[None]:

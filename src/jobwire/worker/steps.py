@@ -22,10 +22,11 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from jobwire.job.engine import StepRules
-from jobwire.job.errors import Fail, Retry, StepInterrupted
+from jobwire.job.errors import Fail, HandlerSignal, Retry, StepInterrupted
 from jobwire.job.messages import (
     CALL_KIND,
     DUE_FIELD,
+    ERROR_FIELD,
     RECORD_KIND,
     RESULT_FIELD,
     STARTED_FIELD,
@@ -34,13 +35,14 @@ from jobwire.job.messages import (
     Restarted,
     Suspended,
 )
+from jobwire.worker import step_errors
 from jobwire.worker.codec import JsonTooLarge, NotJson, to_json
 
 if TYPE_CHECKING:  # reports.py has the sinks, each of which has a record
     from jobwire.worker.reports import ReportSink
 
 STEP_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_OWN: Final = (RESULT_FIELD, STARTED_FIELD, DUE_FIELD)
+_OWN: Final = (RESULT_FIELD, STARTED_FIELD, ERROR_FIELD, DUE_FIELD)
 """Fields that the handler's own calls add; signals and ends of children are bounded elsewhere."""
 _POLL_S: Final = 0.1
 _MARK: Final = "1"
@@ -57,7 +59,7 @@ class StepRecord:
 
     __slots__ = (
         *("_bytes", "_lock", "_own", "_read_ms", "_read_s"),
-        *("fields", "names", "rules", "suspended"),
+        *("attempt", "fields", "names", "rules", "suspended"),
     )
 
     def __init__(
@@ -66,9 +68,11 @@ class StepRecord:
         fields: Mapping[str, str],
         now_ms: int = 0,
         names: Mapping[str, int] = MappingProxyType({}),
+        attempt: int = 1,
     ) -> None:
         """`now_ms` is the server's time, by which sleeps end."""
         self.rules = rules
+        self.attempt = attempt
         self.fields = dict(fields)
         own = [value for field, value in self.fields.items() if field.startswith(_OWN)]
         self._own = len(own)
@@ -185,9 +189,11 @@ def _plan(
     record: StepRecord, rules: StepRules, name: str, function: Callable[..., object], once: bool
 ) -> Plan:
     read = _reader(name, function)
-    field, mark = RESULT_FIELD + name, STARTED_FIELD + name
+    field, failed, mark = RESULT_FIELD + name, ERROR_FIELD + name, STARTED_FIELD + name
     if (stored := record.fields.get(field)) is not None:
         return read(stored)
+    if (stored := record.fields.get(failed)) is not None:
+        raise step_errors.read(stored, name, function)
     if once and mark in record.fields:
         raise StepInterrupted(name)
     record.check_space(name, rules)
@@ -199,12 +205,18 @@ def _plan(
     began_s = time.monotonic()
     try:
         value = yield _CALL
-    except Retry:
-        if once:  # the function itself says that it may be called again
+    except HandlerSignal as signal:  # what becomes of the job, not of the step
+        if once and isinstance(signal, Retry):  # the function says that it may be called again
             yield _Write(mark, _REMOVED)
             record.add(mark, _REMOVED)
         raise
-    took_ms = round((time.monotonic() - began_s) * 1000)
+    except Exception as error:
+        text = step_errors.written(error, name, _ms_since(began_s), record.attempt)
+        record.check_space(name, rules, _size(text))
+        yield _Write(failed, text)
+        record.add(failed, text)
+        raise
+    took_ms = _ms_since(began_s)
     text = f"[0,{took_ms},{_encoded(name, value, rules)}]"
     record.check_space(name, rules, _size(text))
     result = read(text)
@@ -212,6 +224,10 @@ def _plan(
     record.add(field, text)
     record.add(mark, _REMOVED)
     return result
+
+
+def _ms_since(began_s: float) -> int:
+    return round((time.monotonic() - began_s) * 1000)
 
 
 def _no_function() -> None:

@@ -18,6 +18,7 @@ from jobwire.job.messages import (
     CHILD_FIELD,
     DUE_FIELD,
     ENDED_CHILD_FIELD,
+    ERROR_FIELD,
     RESTARTS_FIELD,
     RESULT_FIELD,
     SIGNAL_FIELD,
@@ -347,6 +348,9 @@ class RecordField(StrEnum):
 
     RESULT = RESULT_FIELD
     """A JSON array: when the step ended, how many milliseconds it took, and its result."""
+    ERROR = ERROR_FIELD
+    """The same with the error that left the step instead of its result: type, message, attempt, and
+    what makes it again (D-4a)."""
     STARTED = STARTED_FIELD
     """The owner token of the delivery that started the step, which has no result yet (D-5)."""
     DUE = DUE_FIELD

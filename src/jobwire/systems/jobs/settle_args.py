@@ -169,7 +169,8 @@ def _outcome_args(
             delay_ms = max(0, round(outcome.after_s * 1000))
             exception = write_exception(outcome.error) if store_tracebacks else ""
             data = write_retrying(outcome.error, attempt, delay_ms)
-            return RETRY, (delay_ms, data, exception)
+            again = msgspec.json.encode(outcome.again).decode() if outcome.again else ""
+            return RETRY, (delay_ms, data, exception, again)
         case Released():
             return _RELEASE, ()
         case Suspended():

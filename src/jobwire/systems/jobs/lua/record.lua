@@ -2,8 +2,8 @@
 -- record: store results of steps of running jobs, in order with their reports.
 --
 -- Only the lease holder may record. A result is stored once: the same call repeated changes nothing.
--- A new result is progress: attempts and lost deliveries before it no longer count. A full server
--- accepts it, since what it stores was paid for and the worker bounds its size.
+-- A new result is progress: attempts and lost deliveries before it no longer count; an error is none. A
+-- full server accepts it, since what it stores was paid for and the worker bounds its size.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps,
 -- idempotency:<name>
@@ -13,14 +13,15 @@
 -- ARGV
 --   default_ttl_s, max_events, consumer
 --   ...   for each record: job id, entry, token, field, value: a result `s:<name>` as a JSON
---         array of 0, its milliseconds and the value; the server's time replaces the 0; the start of a step `o:<name>`, removed by an empty
---         value; an empty field only extends the record's lifetime
+--         array of 0, its milliseconds and the value; the server's time replaces the 0; the error of a step
+--         `e:<name>`, likewise; the start of a step `o:<name>`, removed by an empty value; an empty field
+--         only extends the record's lifetime
 --         before the records of another queue than the default one: its name, and empty texts
 -- RETURNS
 --   written   it is stored, now or in an earlier call
 --   lost      the job belongs to another delivery, or has ended; nothing was written
 --   refused   the server refuses to write it, or another value is stored
--- CLAUSES J-9 J-33 D-1 D-5 D-7
+-- CLAUSES J-9 J-33 D-1 D-4a D-5 D-7
 -- INCLUDE keys job state fence reports
 local answers = {}
 
@@ -46,11 +47,13 @@ local function record(id, entry, token, field, value)
       return 'refused'
     end
   elseif redis.call('HSETNX', key, field, '[' .. now .. string.sub(value, 3)) == 1 then
-    redis.call('HDEL', key, 'o:' .. name)
-    is_new = true
-    local ms = string.match(value, '^%[0,(%d+),')
-    append(run, 'step_done', 'worker.step',
-      '{"name":"' .. name .. '","ms":' .. ms .. ',"bytes":' .. #value - #ms - 5 .. '}')
+    if string.sub(field, 1, 2) == 's:' then
+      redis.call('HDEL', key, 'o:' .. name)
+      is_new = true
+      local ms = string.match(value, '^%[0,(%d+),')
+      append(run, 'step_done', 'worker.step',
+        '{"name":"' .. name .. '","ms":' .. ms .. ',"bytes":' .. #value - #ms - 5 .. '}')
+    end
   elseif string.match(redis.call('HGET', key, field), '^%[%d+(.*)$') ~= string.sub(value, 3) then
     return 'refused'
   end

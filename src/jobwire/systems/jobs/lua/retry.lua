@@ -4,7 +4,7 @@
 -- The job's next queue entry or due time is written before its entry is acknowledged,
 -- so no crash loses the job. A job whose cancellation was requested ends instead.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, idempotency:<name>,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, idempotency:<name>,
 -- jobs:delayed, jobs:open, jobs:stats:<minute>
 --
 -- KEYS
@@ -12,7 +12,8 @@
 -- ARGV
 --   default_ttl_s, max_events, consumer
 --   ...   for each job: job id, entry, token, delay_ms, data,
---         exception: empty, or a JSON array of its type, message and traceback;
+--         exception: empty, or a JSON array of its type, message and traceback,
+--         again: empty, or a JSON array of the steps whose errors ended the attempt: those are forgotten;
 --         before the jobs of another queue than the default one: its name, and empty texts
 -- RETURNS
 --   settled   the job waits for its next attempt, or has ended as requested
@@ -20,9 +21,9 @@
 --   lost      the job belongs to another delivery; nothing was written
 --   gone      the hash expired or is none; the entry was acknowledged
 --   refused   the server refuses to write it; call again
--- CLAUSES J-3 J-5 J-9 J-33 J-35 J-55
+-- CLAUSES J-3 J-5 J-9 J-33 J-35 J-55 D-4a
 -- INCLUDE keys job state bytes fence entry outcome awaits
-local function retry(id, entry, token, delay_ms, data, exception)
+local function retry(id, entry, token, delay_ms, data, exception, again)
   local job, refusal = read_fenced(consumer, id, entry, token, 'attempt', 'cancel_ts')
   if refusal then return refusal_answer(refusal, entry, job.owner == settled(token)) end
   local expiry = expiry_of(job.ttl_s)
@@ -38,9 +39,12 @@ local function retry(id, entry, token, delay_ms, data, exception)
   extend_key(job.idempotency_key, expiry)
   emit_trimmed(id, expiry, 'retrying', 'worker.retry', data)
   store_exception(id, exception)
+  for _, name in ipairs(again ~= '' and cjson.decode(again) or {}) do
+    redis.call('HDEL', steps_key(id), 'e:' .. name)
+  end
   count('retried')
   clear(entry)
   return 'settled'
 end
 
-return answer_each(retry, 6)
+return answer_each(retry, 7)

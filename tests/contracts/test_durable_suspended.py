@@ -321,6 +321,7 @@ async def test_j57_signals_are_counted(connection: Connection, raw: Raw) -> None
         raw.call("ZADD", SUSPENDED, 1, job_id)
         await lab.maintain("promote")
         (leased,) = await worker.take(1)
-        await worker.settle([(leased, Restarted("{}"))], 0)
-        assert bytes_after(raw, 0) == [0]
-        assert await lab.queue.signal(job_id, "s0", value) == "recorded"
+        await worker.settle([(leased, Restarted("{}", tuple(f"s{at}" for at in range(1, 13))))], 0)
+        assert bytes_after(raw, 0) == [0.3], "with the signal that nobody has read"
+        assert await lab.queue.signal(job_id, "s0", value) == "same"
+        assert await lab.queue.signal(job_id, "s1", value) == "recorded"

@@ -68,8 +68,11 @@ async def until_suspended(raw: Raw, job_id: str) -> dict[str, Any]:
 
 
 def make_due(raw: Raw, job_id: str, *fields: str) -> None:
-    """Its time is over, by the server's clock."""
+    """Its time is over, by the server's clock; that of its wait for a signal, without others."""
     raw.call("ZADD", SUSPENDED, "XX", raw.now_ms() - 1, job_id)
+    waits_for = json.loads(raw.field(f"job:{job_id}", "waits_for") or "{}")
+    if not fields and waits_for.get("for") == "signal":
+        fields = (f"t:signal:{waits_for['name']}",)
     for field in fields:
         raw.call("HSET", f"job:{job_id}:steps", field, raw.now_ms() - 1)
 
@@ -745,3 +748,23 @@ async def test_d10_beyond_the_bound_a_job_is_delayed_and_looks_again(
             raw.call("ZADD", "jobs:delayed", 1, job_id)
             await lab.maintain("promote")
             assert (await ended(lab, job_id))["result"] == ["one", "ann", "two"]
+
+
+@clause("D-24", "D-12")
+async def test_d24_a_signal_that_nobody_has_read_outlives_a_restart(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    """Regression: it was acknowledged, and the new beginning waited in vain."""
+
+    async def turns(ctx: Context) -> Any:
+        if not ctx.payload:
+            found = await ctx.wait_for_signal("first")
+            await ctx.restart({"found": found})
+        return [ctx.payload["found"], await ctx.wait_for_signal("second")]
+
+    job_id = await submit(lab, "odd", {}, queue=QUEUE)
+    for name in ("second", "first"):
+        assert await lab.queue.signal(job_id, name, f'"{name}"') == "recorded"
+    async with working(lab, app_of(turns)):
+        assert (await ended(lab, job_id))["result"] == ["first", "second"]
+    assert "g:first" not in raw.fields(f"job:{job_id}:steps"), "it can be sent anew"

@@ -182,6 +182,10 @@ class WaitsFor(Struct, frozen=True, kw_only=True):
     ] = msgspec.field(name="for")
     name: str
     until: Annotated[int, Meta(description="when it goes on in any case")]
+    more: Annotated[
+        int | UnsetType,
+        Meta(description="how many other waits its branches have; absent without any"),
+    ] = UNSET
 
 
 class JobLine(Struct, frozen=True, kw_only=True):

@@ -67,7 +67,8 @@ def waits_for(job: JobLine) -> str:
     if not wait:
         return ""
     until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wait.until / 1000))
-    return f"{wait.kind} until {until}" if wait.kind == "sleep" else f"{wait.kind} {wait.name}"
+    what = f"{wait.kind} until {until}" if wait.kind == "sleep" else f"{wait.kind} {wait.name}"
+    return f"{what} and {wait.more} more" if wait.more else what
 
 
 def step_time(step: StepInfo) -> str:

@@ -5,8 +5,8 @@ and not frozen dataclasses: also immutable, and four times cheaper to make.
 """
 
 import re
-from collections.abc import Generator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NewType, TypeAlias
@@ -439,8 +439,8 @@ class WaitsForChildren:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """Run it again when its record has all `names`, at once if it has, or when it is due. Not an
-    attempt."""
+    """Run it again when its record has all `names`, at once if it has, or when it is due; or when
+    that is true of any of `others`. Not an attempt."""
 
     kind: "Literal['sleep', 'signal', 'children']"
     name: str
@@ -450,13 +450,27 @@ class Suspended:
     due_field: str = ""
     """The field of the record that keeps the due time; a later wait gets the one that is kept."""
     names: tuple[str, ...] = ()
+    others: "tuple[Suspended, ...]" = ()
+    """What other branches of the handler wait for (D-9a)."""
+
+    def alone(self) -> "Iterator[Suspended]":
+        """Each wait without the others."""
+        yield self.beside(())
+        yield from self.others
+
+    def beside(self, others: "Iterable[Suspended]") -> "Suspended":
+        """The same wait, of one branch of several."""
+        return replace(self, others=tuple(others))
 
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """Run it again with another payload and an empty record. Not an attempt."""
+    """Run it again with another payload and a record that has only its unread signals. Not an
+    attempt."""
 
     payload_json: str
+    read: tuple[str, ...] = ()
+    """The signals that the run has read."""
 
 
 Outcome: TypeAlias = (

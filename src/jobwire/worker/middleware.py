@@ -170,6 +170,8 @@ class LoopSink:
         self.reserved_kinds: Set[str] = sink.reserved_kinds
         self.any_progress = sink.any_progress
         self.max_result_bytes = sink.max_result_bytes
+        self.branches = sink.branches
+        self.threads = sink.threads
 
     @property
     def stopped(self) -> bool:

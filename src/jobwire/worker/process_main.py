@@ -24,6 +24,7 @@ from typing import Any, Final, cast
 
 from jobwire import log
 from jobwire.worker import outcomes, signature
+from jobwire.worker.branches import Branches
 from jobwire.worker.context import Context, SyncContext
 from jobwire.worker.outcomes import Ending
 from jobwire.worker.pipe import (
@@ -43,6 +44,7 @@ from jobwire.worker.pipe import (
     ToChild,
 )
 from jobwire.worker.reports import PipeSink
+from jobwire.worker.threads import Threads
 
 _LEAVE_S: Final = 1.5
 """How long an idle process may take to leave its lifespan; the worker waits a little longer."""
@@ -102,6 +104,7 @@ class JobReceiver:
         self._sink: PipeSink | None = None
         self._programs: dict[str, dict[str, object]] = {}
         self._lifespan: ProcessLifespan | None = None
+        self._threads = Threads()
         self._is_running = False
         self._left = threading.Event()
 
@@ -121,6 +124,7 @@ class JobReceiver:
                             lambda field, value, kind: self._pipe.send(
                                 RecordMessage(field, value, kind)
                             ),
+                            self._threads,
                             message,
                         )
                         self._pipe.send(Taken())
@@ -210,6 +214,9 @@ async def _interruptible(
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     sink.interrupt = lambda: loop.call_soon_threadsafe(task.cancel)
+    if "durable" in sink.uses:
+        before = asyncio.all_tasks()
+        sink.branches = Branches(loop, lambda: asyncio.all_tasks() <= before, sink.suspend_with)
     try:
         if sink.stopped:  # the interrupt came before this line
             task.cancel()

@@ -110,6 +110,7 @@ class QueueLoop:
         self._queues = {name: _served(name, own, metrics) for name, own in routes.items()}
         self._first_queue = next(iter(self._queues.values()))
         self._runner = runner
+        self.threads = runner.threads
         self._tasks = tasks
         self._watchdog = watchdog
         self._backend = BackendState(engine.name, tasks, self._recover)

@@ -37,8 +37,10 @@ from jobwire.job.messages import (
     Restarted,
     Suspended,
 )
+from jobwire.worker.branches import Branches, joined
 from jobwire.worker.job_log import fields
 from jobwire.worker.steps import StepNotRecorded, StepRecord
+from jobwire.worker.threads import Threads
 from jobwire.worker.watchdog import Watchdog, call
 
 if TYPE_CHECKING:  # run.py needs the buffers of this file
@@ -101,8 +103,18 @@ class ReportSink(Protocol):
         ...
 
     def suspend(self, outcome: Suspended | Restarted) -> Awaitable[None]:
-        """End the run, and then suspend the job so: the awaitable of a coroutine never returns,
-        since its task is cancelled; JobSuspended in a thread."""
+        """End the run, and then suspend the job so: JobSuspended in a thread. The awaitable of a
+        coroutine never returns: its task is cancelled when nothing of the run works any more."""
+        ...
+
+    @property
+    def branches(self) -> Branches | None:
+        """Those of a coroutine that may suspend its job."""
+        ...
+
+    @property
+    def threads(self) -> Threads:
+        """For the functions that a coroutine must not call on the event loop."""
         ...
 
 
@@ -251,11 +263,13 @@ class ThreadSink:
 
     __slots__ = (
         *("_loop", "_run", "_unacknowledged", "_window", "any_progress", "max_result_bytes"),
-        *("reserved_kinds", "steps", "stopped", "uses"),
+        *("branches", "reserved_kinds", "steps", "stopped", "threads", "uses"),
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, run: "Run") -> None:
         """Methods of the run are called on the event loop."""
+        self.branches: Branches | None = None
+        self.threads = run.threads
         self.uses = run.uses
         self.reserved_kinds = run.reserved_kinds
         self.any_progress = run.any_progress
@@ -342,6 +356,7 @@ class PipeSink:
         restart: Callable[[], None],
         request_children: Callable[[], None],
         request_record: Callable[[str, str, str], None],
+        threads: Threads,
         rules: SinkRules,
     ) -> None:
         """`send`, `restart`, `request_children` and `request_record` write to the pipe."""
@@ -350,6 +365,9 @@ class PipeSink:
         )
         self.suspension: Suspended | Restarted | None = None
         """What the job waits for after this run."""
+        self.branches: Branches | None = None
+        """Of a coroutine that may suspend its job, while it runs."""
+        self.threads = threads
         self._request_record = request_record
         self._recorded: queue.SimpleQueue[tuple[str | None, str]] = queue.SimpleQueue()
         self.uses = rules.uses
@@ -385,12 +403,17 @@ class PipeSink:
         self._children.put(answer)
 
     def suspend(self, outcome: Suspended | Restarted) -> Awaitable[None]:
-        self.suspension = self.suspension or outcome
+        if self.branches is not None:
+            return self.branches.wait(outcome)
+        self.suspend_with(outcome)
+        raise JobSuspended
+
+    def suspend_with(self, outcome: Suspended | Restarted) -> None:
+        """The run ends, and the job waits so; with several calls, for all of them."""
         self.steps.suspended = True
-        if self.interrupt is None:
-            raise JobSuspended
-        self.interrupt()
-        return asyncio.get_running_loop().create_future()
+        self.suspension = joined([self.suspension, outcome] if self.suspension else [outcome])
+        if self.interrupt is not None:
+            self.interrupt()
 
     def record(self, field: str, value: str, kind: str = RECORD_KIND) -> Awaitable[None]:
         with self._lock:

@@ -34,12 +34,14 @@ from jobwire.job.messages import (
 )
 from jobwire.worker import outcomes
 from jobwire.worker.app import Handler
+from jobwire.worker.branches import Branches, MustWait, joined, note_tasks, tasks_of_run
 from jobwire.worker.context import Context
 from jobwire.worker.job_log import fields
 from jobwire.worker.metrics import TaskMetrics
 from jobwire.worker.outcomes import Ending, Returned, StopReason, SuspendRequested
 from jobwire.worker.reports import PendingChildren, ReportBuffer, ThreadSink
 from jobwire.worker.steps import StepNotRecorded, StepRecord
+from jobwire.worker.threads import Threads
 
 if TYPE_CHECKING:  # queue_loop.py makes the runs
     from jobwire.worker.queue_loop import QueueLoop
@@ -110,6 +112,10 @@ class Run:
     progress_attempt: int = 1
     """The attempt of the latest new result of a step: `max_attempts` counts from it (D-7)."""
     _steps: StepRecord | None = None
+    branches: Branches | None = None
+    """Of a coroutine that may suspend its job."""
+    tasks: "set[asyncio.Task[Any]] | None" = None
+    """Those that it has created and that have not ended."""
     suspension: "Suspended | Restarted | None" = None
     """What its job waits for once its code has ended. Also written by the handler's thread."""
     refusals: int = 0
@@ -163,20 +169,33 @@ class Run:
             self._steps = StepRecord(rules, record.fields, record.now_ms, attempt=attempt)
         return self._steps
 
+    @property
+    def threads(self) -> Threads:
+        return self.owner.threads
+
     def suspend(self, outcome: Suspended | Restarted) -> Awaitable[None]:
-        self.suspend_with(outcome)
-        # Later in this turn: by then the handler waits, and all its branches end with its task.
-        self.owner.loop.call_soon(self._end_suspended)
-        return self.owner.loop.create_future()
+        assert self.branches is not None  # what suspends is declared
+        return self.branches.wait(outcome)
 
     def suspend_with(self, outcome: Suspended | Restarted) -> None:
-        """Suspend the job so when the code has ended; the first call counts."""
+        """Suspend the job so when the code has ended; after several calls, for all of them."""
         self.steps.suspended = True
-        if self.suspension is None:
-            self.suspension = outcome
+        self.suspension = joined([self.suspension, outcome] if self.suspension else [outcome])
 
-    def _end_suspended(self) -> None:
+    def begin_branches(self) -> None:
+        """The handler, a coroutine that may suspend its job, begins in this task."""
+        loop = self.owner.loop
+        note_tasks(loop)
+        self.tasks = set()
+        tasks_of_run.set(self.tasks)
+        self.branches = Branches(loop, self._has_no_tasks, self._suspend_now)
+
+    def _has_no_tasks(self) -> bool:
+        return not self.tasks
+
+    def _suspend_now(self, outcome: Suspended | Restarted) -> None:
         if self.phase is not _ENDED and self.task is not None:
+            self.suspend_with(outcome)
             self.task.cancel()
 
     async def record(self, field: str, value: str, kind: str = RECORD_KIND) -> None:
@@ -232,11 +251,12 @@ class Run:
             waiter.set_exception(Fail(*_CHILD_FAILURES[answer]))
         elif answer is ReportAnswer.DROPPED and field.startswith(CHILD_FIELD):
             # The server is full: what was paid for is kept, and the child is submitted later.
-            name = field.removeprefix(CHILD_FIELD)
-            self.suspend_with(Suspended("children", name, _FULL_SERVER_S))
-            waiter.cancel()
+            wait = Suspended("children", field.removeprefix(CHILD_FIELD), _FULL_SERVER_S)
             if self.sink is None:
-                self.owner.loop.call_soon(self._end_suspended)
+                waiter.set_exception(MustWait(wait))
+            else:
+                self.suspend_with(wait)
+                waiter.cancel()
         else:
             waiter.set_exception(StepNotRecorded(f"the server does not accept {field!r}"))
 
@@ -296,6 +316,8 @@ class Run:
             self._timer.cancel()
         if not self.is_over:
             self._decide(ending, partial)
+        for task in list(self.tasks or ()):
+            task.cancel()
         # Break the reference cycle, or every job leaves work for the garbage collector.
         self.context = None
         self.owner.code_ended(self)

@@ -23,6 +23,7 @@ from typing import Any, Final, cast
 
 from jobwire.log import bind_only
 from jobwire.worker import outcomes
+from jobwire.worker.branches import end_tasks
 from jobwire.worker.context import Context, SyncContext
 from jobwire.worker.outcomes import ProcessResult
 from jobwire.worker.process_pool import HandlerProcess, ProcessPool
@@ -36,6 +37,8 @@ from jobwire.worker.threads import Threads
 _ASYNC: Final = HandlerKind.ASYNC
 _ENDED: Final = Phase.ENDED
 _RUNNING: Final = Phase.RUNNING
+_BRANCH_GRACE_S: Final = 1.0
+"""How long tasks that a handler has left may take to end."""
 
 
 class Limit:
@@ -54,7 +57,7 @@ class Runner:
     def __init__(self, tasks: TaskPool) -> None:
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks
-        self._threads = Threads()
+        self.threads = Threads()
         self._processes = ProcessPool()
         self._limits: dict[tuple[str, str, str], Limit] = {}
         self.state: object = None
@@ -101,7 +104,7 @@ class Runner:
 
     def close(self) -> None:
         """End idle threads and processes; busy ones end with this process."""
-        self._threads.close()
+        self.threads.close()
         self._processes.close()
 
     def _admit(self, run: Run, concurrency: int) -> bool:
@@ -129,6 +132,8 @@ class Runner:
             run.phase = _RUNNING
             run.task = task
             bind_only({"job_id": run.leased.job.id})
+            if "durable" in run.handler.uses:
+                run.begin_branches()
             clean = copy_context()
             try:
                 work = _call(run, run, self.state)
@@ -155,9 +160,14 @@ class Runner:
         try:
             value = await _resumed(work, waiting_for)
         except BaseException as error:  # noqa: BLE001 - it becomes an Ending
-            run.code_ended(outcomes.raised(error))
+            ending = outcomes.raised(error)
         else:
-            run.code_ended(outcomes.returned(value, run.max_result_bytes))
+            ending = outcomes.returned(value, run.max_result_bytes)
+        if run.tasks:
+            # The job goes on elsewhere when it is settled: nothing of this run may work then.
+            with contextlib.suppress(asyncio.CancelledError):
+                await end_tasks(run.tasks, _BRANCH_GRACE_S)
+        run.code_ended(ending)
 
     # ── threads, and processes, each served by a thread ──────────────────────────────────────────
 
@@ -175,7 +185,7 @@ class Runner:
         else:
             work = partial(self._in_thread, run)
         try:
-            self._threads.start(work)
+            self.threads.start(work)
         except RuntimeError as error:  # the system has no more threads
             run.code_ended(outcomes.raised(error))
 

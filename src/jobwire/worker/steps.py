@@ -36,6 +36,7 @@ from jobwire.job.messages import (
     Suspended,
 )
 from jobwire.worker import step_errors
+from jobwire.worker.branches import MustWait
 from jobwire.worker.codec import JsonTooLarge, NotJson, to_json
 
 if TYPE_CHECKING:  # reports.py has the sinks, each of which has a record
@@ -59,7 +60,7 @@ class StepRecord:
 
     __slots__ = (
         *("_bytes", "_lock", "_own", "_read_ms", "_read_s"),
-        *("attempt", "fields", "names", "rules", "suspended"),
+        *("attempt", "fields", "names", "read", "rules", "suspended"),
     )
 
     def __init__(
@@ -82,6 +83,8 @@ class StepRecord:
         the middleware continues those of the process."""
         self._lock = threading.Lock()
         self._read_ms, self._read_s = now_ms, time.monotonic()
+        self.read = set[str]()
+        """The signals whose values this run has got."""
         self.suspended = False
         """The run has asked for its job to be suspended: it does nothing more."""
 
@@ -155,9 +158,10 @@ class Submit(NamedTuple):
 
 
 class SleepHere(NamedTuple):
-    """Wait in the worker."""
+    """Wait in the worker; or, beside a branch that waits without one, so."""
 
     seconds: float
+    instead: Suspended
 
 
 class Suspend(NamedTuple):
@@ -241,26 +245,52 @@ async def run(
     args: Any = (),
     kwargs: Any = MappingProxyType({}),
 ) -> Any:
-    """Execute the plan in a coroutine."""
+    """Execute the plan in a coroutine. A plain function is called in a thread."""
+    branches, work = sink.branches, None
+    answer: Any
+    cancelled: asyncio.CancelledError | None = None
     try:
         todo = next(steps)
+        if branches is not None:
+            work = branches.begin()
         while True:
             try:
                 if todo is _CALL:
                     _check_running(sink)
-                    answer = function(*args, **kwargs)
-                    if inspect.isawaitable(answer):
-                        answer = await answer
+                    if _is_coroutine_function(function):
+                        answer = await cast("Awaitable[Any]", function(*args, **kwargs))
+                    else:
+                        call = partial(function, *args, **kwargs)
+                        answer, cancelled = await sink.threads.call(call)
+                        if cancelled is None and inspect.isawaitable(answer):
+                            answer = await answer
                 elif isinstance(todo, SleepHere):
+                    if branches is not None and branches.any_waits:
+                        todo = Suspend(todo.instead)
+                        continue
                     answer = await asyncio.sleep(todo.seconds)
                 else:
                     answer = await _request(todo, sink)
+            except MustWait as refused:
+                todo = Suspend(refused.outcome)
+                continue
             except BaseException as error:  # noqa: BLE001 - the plan decides
                 todo = steps.throw(error)
             else:
                 todo = steps.send(answer)
     except StopIteration as end:
+        if cancelled is not None:  # while a thread could not be stopped: its result is recorded
+            raise cancelled from None
         return end.value
+    finally:
+        if branches is not None and work is not None:
+            branches.end(work)
+
+
+def _is_coroutine_function(function: Callable[..., object]) -> bool:
+    if inspect.isroutine(function) or isinstance(function, partial):
+        return inspect.iscoroutinefunction(cast("Any", function))
+    return inspect.iscoroutinefunction(type(function).__call__)
 
 
 def run_sync(

@@ -5,9 +5,13 @@ never returns would keep a stopping worker alive. These threads die with the pro
 reused, so there are about as many as ever ran at the same time.
 """
 
+import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
 
 Work = Callable[[], None]
 
@@ -33,6 +37,40 @@ class Threads:
                 self._count += 1
         self._work.put(work)
 
+    async def call(
+        self, function: Callable[[], Any]
+    ) -> "tuple[Any, asyncio.CancelledError | None]":
+        """Call the function in a thread, with the context variables of the caller. It cannot be
+        stopped: a cancellation is returned beside its result, instead of the result of code that
+        goes on."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        variables = copy_context()
+
+        def work() -> None:
+            try:
+                value = variables.run(function)
+            except BaseException as error:  # noqa: BLE001 - raised in the caller
+                settle, value = answer.set_exception, _for_a_future(error)
+            else:
+                settle = answer.set_result
+            with contextlib.suppress(RuntimeError):  # the loop has ended without this thread
+                loop.call_soon_threadsafe(settle, value)
+
+        self.start(work)
+        cancelled: asyncio.CancelledError | None = None
+        while not answer.done():
+            try:
+                await asyncio.wait([answer])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        try:
+            return answer.result(), cancelled
+        except Exception:
+            if cancelled is not None:
+                raise cancelled from None
+            raise
+
     def close(self) -> None:
         """End idle threads now, and busy ones after their work."""
         with self._lock:
@@ -44,3 +82,12 @@ class Threads:
             work()
             with self._lock:
                 self._idle += 1
+
+
+def _for_a_future(error: BaseException) -> BaseException:
+    """A future refuses StopIteration."""
+    if not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError("the function raised StopIteration")
+    wrapped.__cause__ = error
+    return wrapped

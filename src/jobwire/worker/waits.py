@@ -77,11 +77,12 @@ def _sleep(record: StepRecord, rules: StepRules, left_s: float, name: str) -> Pl
         left_s = record.left_s(due)
     elif left_s >= SHORT_S:
         record.check_space(name, rules)
+    wait = Suspended("sleep", name, left_s, field)
     if left_s < SHORT_S:
         if left_s > 0 and not rules.skips_sleeps:
-            yield SleepHere(left_s)
+            yield SleepHere(left_s, wait)
         return
-    yield Suspend(Suspended("sleep", name, left_s, field))
+    yield Suspend(wait)
 
 
 def signal(record: StepRecord, name: str, kind: object, timeout_s: float | timedelta) -> Plan:
@@ -106,6 +107,7 @@ def _signal(
     _, *value = _decode_signal(stored)
     if not value:
         raise SignalTimeout(name)
+    record.read.add(name)
     try:
         return Task[Any, Any](name, object, cast(Any, kind)).read_result(
             msgspec.json.decode(value[0])
@@ -186,11 +188,11 @@ def _end(record: StepRecord, child: Child[Any]) -> object:
 
 def restart(record: StepRecord, payload: object) -> Plan:
     text = _object_json("restart", payload, _rules(record))
-    return _restart(Restarted(text))
+    return _restart(record, text)
 
 
-def _restart(outcome: Restarted) -> Plan:
-    yield Suspend(outcome)
+def _restart(record: StepRecord, payload_json: str) -> Plan:
+    yield Suspend(Restarted(payload_json, tuple(sorted(record.read))))
 
 
 def _rules(record: StepRecord) -> StepRules:

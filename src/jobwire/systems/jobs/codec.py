@@ -106,6 +106,7 @@ class WaitData(msgspec.Struct):
     kind: str = msgspec.field(name="for")
     name: str
     until: int
+    more: int = 0
 
 
 _decode_waits: Final = msgspec.json.Decoder(WaitData).decode

@@ -324,7 +324,8 @@ class Extra(StrEnum):
     PROGRESS_ATTEMPT = "progress_attempt"
     """D-7: the attempt of the latest new result of a step; absent: 1."""
     WAITS_FOR = "waits_for"
-    """D-8: what a suspended job waits for: `{"for", "name", "until"}`."""
+    """D-8: what a suspended job waits for: `{"for", "name", "until"}`, and
+    `more`, the number of other waits (D-9a)."""
     PARENT = "parent"
     """D-14: the id of the job that submitted it, a space, and its name in that job's record."""
     DEPTH = "depth"

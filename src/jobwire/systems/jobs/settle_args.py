@@ -174,16 +174,21 @@ def _outcome_args(
         case Released():
             return _RELEASE, ()
         case Suspended():
-            names = msgspec.json.encode(outcome.names).decode()
-            what = (outcome.due_field, outcome.kind, written(outcome.name), names)
-            return SUSPEND, (max(0, round(outcome.after_s * 1000)), *what)
+            waits = msgspec.json.encode([_wait_args(each) for each in outcome.alone()])
+            return SUSPEND, (outcome.kind, waits.decode(), "")
         case Restarted():
-            return SUSPEND, (0, "", RESTART, "", outcome.payload_json)
+            read = msgspec.json.encode(outcome.read).decode()
+            return SUSPEND, (RESTART, outcome.payload_json, read)
         case Postponed() | RateLimited() | WaitsForChildren():
             # No handler can declare these on this wire: the worker refuses to start.
             raise TypeError(f"the wire has no {type(outcome).__name__}")
         case _:
             assert_never(outcome)
+
+
+def _wait_args(wait: Suspended) -> tuple[object, ...]:
+    after_ms = max(0, round(wait.after_s * 1000))
+    return (wait.kind, written(wait.name), after_ms, wait.due_field, wait.names)
 
 
 def reports(

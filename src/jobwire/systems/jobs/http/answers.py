@@ -121,7 +121,10 @@ def _waits_for(record: Record) -> api.WaitsFor | UnsetType:
     if found is None:
         return UNSET
     return api.WaitsFor(
-        kind=readable(_cut(found.kind)), name=readable(_cut(found.name)), until=found.until
+        kind=readable(_cut(found.kind)),
+        name=readable(_cut(found.name)),
+        until=found.until,
+        more=found.more or UNSET,
     )
 
 

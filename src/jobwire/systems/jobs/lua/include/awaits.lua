@@ -1,5 +1,5 @@
 -- D-8: a job has a record (what it has) and awaits (names that it lacks). Whoever writes the last awaited
--- name puts the job back into its queue.
+-- name of a wait puts the job back into its queue.
 --
 -- Every job passes scripts with this include, so the functions are made only when one is needed.
 local made
@@ -32,12 +32,36 @@ local function awaits()
     redis.call('HSET', job_key(id), 'steps', redis.call('HLEN', steps_key(id)))
   end
 
-  -- D-12: signals that have not come when their job is due get the time alone: nobody can send them later.
+  -- D-12: signals that have not come when their wait is due get the time alone: nobody can send them later.
+  -- The names are those of a record, or of `awaits`.
   local function end_waits(id, names)
     for _, name in ipairs(names) do
-      if string.sub(name, 1, 2) == 'g:' then redis.call('HSETNX', steps_key(id), name, '[' .. now .. ']') end
+      local signal = string.match(name, '^%d* ?g:(.*)$')
+      local due_ms = signal and tonumber(redis.call('HGET', steps_key(id), 't:signal:' .. signal))
+      if due_ms and due_ms <= now_ms then redis.call('HSETNX', steps_key(id), 'g:' .. signal, '[' .. now .. ']') end
     end
     count_records(id)
+  end
+
+  -- D-9a: whether the job lacks nothing else of a wait with this field, which it has now. The fields of one
+  -- wait stand alone, those of several have the number of the wait in front.
+  local function ends_wait(id, field)
+    local key = awaits_key(id)
+    if redis.call('SREM', key, field) == 1 then return redis.call('EXISTS', key) == 0 end
+    local found, left = {}, {}
+    for _, member in ipairs(redis.call('SMEMBERS', key)) do
+      local group, name = string.match(member, '^(%d+) (.*)$')
+      if name == field then
+        redis.call('SREM', key, member)
+        found[#found + 1] = group
+      elseif group then
+        left[group] = true
+      end
+    end
+    for _, group in ipairs(found) do
+      if not left[group] then return true end
+    end
+    return false
   end
 
   -- Put a suspended job back into its queue; false if it is not suspended (any more), so that a repeated
@@ -71,9 +95,7 @@ local function awaits()
     count_records(id)
     bytes().grow(id, #value)
     redis.call('HINCRBY', job_key(id), 'outside_bytes', #value)
-    if redis.call('SREM', awaits_key(id), field) == 1 and redis.call('EXISTS', awaits_key(id)) == 0 then
-      wake(id, step)
-    end
+    if ends_wait(id, field) then wake(id, step) end
     return true
   end
 

@@ -6,9 +6,11 @@ checked and typed. A producer that cannot import the handler declares its own:
     RESIZE = Task("resize", Resize, Size)
 """
 
-from typing import Any, Final, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import msgspec
+
+from jobwire.json_types import converted
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -39,13 +41,8 @@ class Task(Generic[P_contra, R_co]):
 
     def read_result(self, result: object) -> R_co:
         """The result as JSON has it, converted to its type; ValueError if it does not fit."""
-        kind = self.result_type
-        if kind in (None, Any, object):
-            return cast(R_co, result)
-        if isinstance(kind, _Model):
-            return cast(R_co, kind.model_validate(result))
         try:
-            return msgspec.convert(result, cast("type[R_co]", kind))
+            return cast(R_co, converted(result, self.result_type))
         except (msgspec.ValidationError, TypeError) as error:
             raise ValueError(str(error)) from None
 
@@ -66,10 +63,3 @@ def task_of(given: object) -> Task[Any, Any]:
             "exactly one task"
         )
     return cast("Task[Any, Any]", task)
-
-
-@runtime_checkable
-class _Model(Protocol):
-    """A pydantic model class, recognised by its method: pydantic is not a dependency."""
-
-    def model_validate(self, obj: object) -> object: ...

@@ -13,9 +13,9 @@ import re
 import threading
 import time
 import typing
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from functools import partial
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -35,6 +35,7 @@ from jobwire.job.messages import (
     Restarted,
     Suspended,
 )
+from jobwire.json_types import Read, reader
 from jobwire.worker import step_errors
 from jobwire.worker.branches import MustWait
 from jobwire.worker.codec import JsonTooLarge, NotJson, to_json
@@ -363,27 +364,25 @@ def _encoded(name: str, value: object, rules: StepRules) -> str:
         raise Fail("step_invalid", f"the result of step {name!r} is not JSON: {error}") from None
 
 
-_decoders: WeakKeyDictionary[Any, Callable[[str], object]] = WeakKeyDictionary()
-_decode_any: Final = msgspec.json.Decoder(tuple[int, int, Any]).decode
+_decode: Final = msgspec.json.Decoder(tuple[int, int, msgspec.Raw]).decode
+_readers: WeakKeyDictionary[Any, Read] = WeakKeyDictionary()
 
 
 def _reader(name: str, function: Callable[..., object]) -> Callable[[str], object]:
     """Reads a stored result, in the type that the function's annotation promises. Made before the
     function is called: nothing is paid for a result that cannot be read."""
-    code = getattr(function, "__func__", function)
-    try:
-        decode = _decoders.get(code)
-        if decode is None:
-            decode = _decoders[code] = _decoder(function)
-    except TypeError as error:  # of the annotation, or a callable that cannot be remembered
+    read_value = _readers.get(code) if (code := _code(function)) is not None else None
+    if read_value is None:
         try:
-            decode = _decoder(function)
-        except TypeError:
+            read_value = reader(_result_type(function))
+        except TypeError as error:
             raise Fail("step_invalid", f"step {name!r}: no result is read as {error}") from error
+        if code is not None:
+            _readers[code] = read_value
 
     def read(text: str) -> object:
         try:
-            return decode(text)
+            return read_value(bytes(_decode(text)[2]))
         except (msgspec.DecodeError, ValueError) as error:
             reason = f"the result of step {name!r} is not of the annotated type: {error}"
             raise Fail("step_invalid", reason) from error
@@ -391,27 +390,37 @@ def _reader(name: str, function: Callable[..., object]) -> Callable[[str], objec
     return read
 
 
-def _decoder(function: Callable[..., object]) -> Callable[[str], object]:
-    result_type = _result_type(function)
-    if hasattr(result_type, "model_validate"):  # a pydantic model
-        return partial(_read_model, result_type)
-    if result_type is None:
-        return lambda text: _decode_any(text)[2]
-    decode = msgspec.json.Decoder(tuple[int, int, result_type]).decode
-    return lambda text: decode(text)[2]
+def _code(function: Callable[..., object]) -> object:
+    """What the reader of a function is remembered by; None for a callable that cannot be."""
+    code = getattr(function, "__func__", function)
+    return code if inspect.isfunction(code) else None
 
 
-def _read_model(model: Any, text: str) -> object:
-    return model.model_validate(_decode_any(text)[2])
-
-
-def _result_type(function: Callable[..., object]) -> Any:
-    """The annotated type of the result; None without one, or if it cannot be found."""
+def _result_type(function: Callable[..., object]) -> object:
+    """The annotated type of the result; None without one. TypeError if it cannot be found."""
     while isinstance(function, partial):
         function = cast("Callable[..., object]", function.func)
-    routine = function if inspect.isroutine(function) else type(function).__call__
-    try:
-        found = typing.get_type_hints(routine).get("return")
-    except (NameError, TypeError):
+    if isinstance(function, type):
         return None
-    return None if found is Any or found is object else found
+    routine = function if inspect.isroutine(function) else type(function).__call__
+    routine = inspect.unwrap(cast("Any", routine))
+    annotations = getattr(routine, "__annotations__", {})
+    if "return" not in annotations:
+        return None
+    holder = SimpleNamespace(__annotations__={"return": annotations["return"]})
+    names = getattr(routine, "__globals__", {})
+    try:
+        found = typing.get_type_hints(holder, names, _closure(routine))["return"]
+    except NameError as error:
+        raise TypeError(
+            f"{annotations['return']!r}: {error.name!r} cannot be found; define the type at the "
+            "top level of the module, and import it there at run time"
+        ) from None
+    if typing.get_origin(found) in (Awaitable, Coroutine):  # of a `def` that returns a coroutine
+        found = typing.get_args(found)[-1]
+    return found
+
+
+def _closure(routine: Any) -> dict[str, object]:
+    """The variables of enclosing functions that this one uses."""
+    return dict(inspect.getclosurevars(routine).nonlocals) if inspect.isfunction(routine) else {}

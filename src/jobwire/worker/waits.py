@@ -24,6 +24,7 @@ from jobwire.job.messages import (
     Restarted,
     Suspended,
 )
+from jobwire.json_types import Read, reader
 from jobwire.task import HasTask, Task, task_of
 from jobwire.worker.codec import JsonTooLarge, NotJson, to_json
 from jobwire.worker.steps import STEP_NAME, Plan, SleepHere, StepRecord, Submit, Suspend
@@ -91,12 +92,15 @@ def signal(record: StepRecord, name: str, kind: object, timeout_s: float | timed
         timeout_s = timeout_s.total_seconds()
     if not 0 < timeout_s <= MAX_WAIT_S:
         raise ValueError(f"wait_for_signal: timeout_s={timeout_s!r} must be at most 30 days")
-    return _signal(record, rules, _named(name, "signal"), kind, timeout_s)
+    name = _named(name, "signal")
+    try:
+        read = reader(kind)
+    except TypeError as error:
+        raise Fail("signal_invalid", f"the signal {name!r}: no value is read as {error}") from None
+    return _signal(record, rules, name, read, timeout_s)
 
 
-def _signal(
-    record: StepRecord, rules: StepRules, name: str, kind: object, timeout_s: float
-) -> Plan:
+def _signal(record: StepRecord, rules: StepRules, name: str, read: Read, timeout_s: float) -> Plan:
     field, due = SIGNAL_FIELD + name, f"{DUE_FIELD}signal:{name}"
     stored = record.fields.get(field)
     if stored is None:
@@ -109,9 +113,7 @@ def _signal(
         raise SignalTimeout(name)
     record.read.add(name)
     try:
-        return Task[Any, Any](name, object, cast(Any, kind)).read_result(
-            msgspec.json.decode(value[0])
-        )
+        return read(bytes(value[0]))
     except ValueError as error:
         raise Fail("signal_invalid", f"the signal {name!r} is not valid: {error}") from None
 

@@ -768,3 +768,24 @@ async def test_d24_a_signal_that_nobody_has_read_outlives_a_restart(
     async with working(lab, app_of(turns)):
         assert (await ended(lab, job_id))["result"] == ["first", "second"]
     assert "g:first" not in raw.fields(f"job:{job_id}:steps"), "it can be sent anew"
+
+
+@clause("D-13", "J-57")
+async def test_d13_a_suspended_job_that_is_canceled_leaves_no_wait_behind(
+    lab: StreamsLab, raw: Raw, tmp_path: Path
+) -> None:
+    """Regression: `waits_for` stayed in its hash; beside an older version, `awaits` did."""
+    work = {"path": str(tmp_path / "paid"), "signal": "approval"}
+    ours, theirs = [await submit(lab, "async", work, queue=QUEUE) for _ in range(2)]
+    async with working(lab):
+        for job_id in (ours, theirs):
+            await until_suspended(raw, job_id)
+    await lab.queue.cancel(ours)
+    raw.call("HSET", f"job:{theirs}", "status", "canceled")
+    raw.call("ZREM", "jobs:open", theirs)
+    make_due(raw, theirs)
+    await lab.maintain("promote")
+    for job_id in (ours, theirs):
+        assert "waits_for" not in raw.fields(f"job:{job_id}")
+    assert not raw.exists(SUSPENDED, f"job:{ours}:awaits", f"job:{theirs}:awaits")
+    assert raw.fields(f"job:{ours}:steps")["s:one"], "what was paid is kept for a retry"

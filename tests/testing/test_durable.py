@@ -6,11 +6,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from jobwire import App, Context, Fail, Retry
+from jobwire import App, ChildFailed, Context, Fail, Retry
 from jobwire.job.retry import fixed
 from jobwire.testing import run, run_sync
+from jobwire.worker.failed_job import FailedJobError
 from tests.contracts import durable_handlers, waiting_handlers
 from tests.contracts.durable_handlers import KINDS, calls
 from tests.support import clause
@@ -137,3 +139,58 @@ def test_d12_a_signal_that_does_not_come_ends_the_job_in_one_attempt(kind: str) 
 def test_d20_a_crash_after_a_step_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"crash_after='three'.* only: one, two, one:2"):
         run_sync(durable_handlers.app, "async", {"path": str(tmp_path / "x")}, crash_after="three")
+
+
+@clause("D-20", "D-24")
+async def test_d20_a_signal_that_was_read_does_not_come_again_after_a_restart() -> None:
+    """As on a server, where one that nobody has read is kept."""
+    app = App("turns")
+
+    @app.handler("turns", uses={"durable"})
+    async def turns(ctx: Context) -> object:
+        names = ctx.payload.get("names", ["a"])
+        found = [await ctx.wait_for_signal(name) for name in names]
+        return found if ctx.payload else await ctx.restart({"names": ["b", "a"]})
+
+    ran = await run(app, turns, signals={"a": 1, "b": 2})
+    assert ran.error is not None
+    assert (ran.error.code, ran.waits) == ("signal_timeout", ["signal a", "signal b", "signal a"])
+
+
+@clause("D-20")
+async def test_d20_children_get_signals_and_errors_have_one_shape() -> None:
+    app, seen = App("family"), list[object]()
+
+    @app.handler("child", uses={"durable"})
+    async def child(ctx: Context) -> object:
+        seen.append(await ctx.wait_for_signal("go"))
+        ctx.partial = "half"
+        raise Fail("no", "not today")
+
+    @app.handler("parent", uses={"durable"})
+    async def parent(ctx: Context) -> object:
+        seen.append(await ctx.wait_for_signal("go"))
+        (failed,) = await ctx.gather(await ctx.submit(child, {}), return_exceptions=True)
+        assert isinstance(failed, ChildFailed)
+        return failed.error
+
+    ran = await run(app, parent, signals={"go": 1, "child:go": 2})
+    wanted = FailedJobError("no", "not today", False, 1, "half")
+    assert (ran.result, seen) == (msgspec.to_builtins(wanted), [1, 2, 1])
+    assert (await run(app, child, signals={"go": 3})).error == wanted
+
+
+@clause("D-20", "D-7")
+async def test_d20_a_wait_counts_attempts_anew_as_on_a_server() -> None:
+    app = App("waits")
+
+    @app.handler("waits", retries=1, backoff=fixed(0), uses={"durable"})
+    async def waits(ctx: Context) -> object:
+        if ctx.attempt == 1:
+            raise RuntimeError("before")
+        await ctx.sleep(60)
+        if ctx.attempt == 2:
+            raise RuntimeError("behind")
+        return [ctx.attempt, ctx.job.deliveries]
+
+    assert (await run(app, waits)).result == [3, 3]

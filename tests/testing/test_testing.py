@@ -166,7 +166,7 @@ async def test_failures_and_timeouts_are_errors() -> None:
     assert (failed.code, failed.message) == ("no_luck", "it was not to be")
     late = (await run(app, "slow", timeout_s=0.05)).error
     assert late is not None
-    assert (late.code, late.partial_json) == ("timeout", '{"so":"far"}')
+    assert (late.code, late.partial) == ("timeout", {"so": "far"})
 
 
 async def test_an_unknown_task_is_a_value_error() -> None:

@@ -64,6 +64,7 @@ from jobwire.job.messages import (
 from jobwire.task import HasTask
 from jobwire.worker.app import CATCH_ALL, App, Handler
 from jobwire.worker.codec import to_json
+from jobwire.worker.failed_job import FailedJobError
 from jobwire.worker.worker import Worker
 
 T = TypeVar("T")
@@ -88,8 +89,8 @@ class Ran:
 
     result: Json = None
     """What the handler returned, as a caller reads it."""
-    error: JobError | None = None
-    """Why the job failed; None if it did not."""
+    error: FailedJobError | None = None
+    """Why the job failed, as a `FailedJob` has it; None if it did not."""
     events: list[Said] = field(default_factory=list[Said])
     """The handler's events of all attempts, in order."""
     attempts: int = 0
@@ -133,7 +134,7 @@ async def run(
     step, the worker loses the job when the result of that step is recorded, and the handler starts
     once more: `calls` of the result shows what was called again. Sleeps end at once; `signals` has
     the values of signals, and one that is missing does not come in time. Children are run by the
-    App's own handlers.
+    App's own handlers, and get the same signals; `task:name` is that of the children of one task.
     """
     if cron:
         entry = next((each for each in app.crons if each.name == cron), None)
@@ -157,9 +158,10 @@ async def run(
         engine.ran.calls[child.task] += 1
         _depth.set(engine.depth + 1)
         try:
-            return await run(app, child.task, msgspec.json.decode(child.payload_json))
+            payload = msgspec.json.decode(child.payload_json)
+            return await run(app, child.task, payload, signals=signals)
         except ValueError as error:
-            return Ran(error=JobError("unknown_task", str(error)))
+            return Ran(error=FailedJobError("unknown_task", str(error)))
 
     engine.run_child = run_child
     worker = Worker(app, [engine], slots=1)
@@ -256,7 +258,8 @@ class SingleJobEngine:
     ) -> None:
         """`crash_after` names a step: its worker dies when the result was recorded. `signals` has
         the values of signals, as JSON."""
-        self._signals = signals or {}
+        mine = {each.removeprefix(f"{task}:"): value for each, value in (signals or {}).items()}
+        self._signals = {**(signals or {}), **mine}
         self._children: dict[str, ChildSubmission] = {}
         self._resuming: asyncio.Task[None] | None = None
         self.queues = (queue or self.name,)
@@ -275,6 +278,7 @@ class SingleJobEngine:
         self.crash_after = crash_after
         self._record: dict[str, str] = {}
         self._progress_attempt = 1
+        self._deliveries = 0
 
     @property
     def recorded(self) -> list[str]:
@@ -316,7 +320,8 @@ class SingleJobEngine:
         self._available.clear()
         self.ran.runs += 1
         self.ran.attempts = self._job.attempt
-        self._job = self._job._replace(deliveries=self.ran.runs)
+        self._deliveries += 1
+        self._job = self._job._replace(deliveries=self._deliveries)
         (self._token,) = new_tokens(1)
         records = len(self._record)
         return _answer([LeasedJob(self._job, self._token, self._policy, None, None, records)])
@@ -390,7 +395,9 @@ class SingleJobEngine:
             case Done(result_json):
                 self.ran.result = cast(Json, msgspec.json.decode(result_json))
             case Failed(error):
-                self.ran.error = error
+                partial = msgspec.json.decode(error.partial_json) if error.partial_json else None
+                known = (error.code, error.message, error.retryable)
+                self.ran.error = FailedJobError(*known, self._job.attempt, partial)
             case RetryLater(after_s, _, again):
                 self.ran.waits_s.append(after_s)
                 for name in again:
@@ -402,12 +409,26 @@ class SingleJobEngine:
                 self._available.set()
                 return
             case Suspended():
-                self.ran.waits.append(_wait(outcome))
+                self.ran.waits += [_wait(each) for each in outcome.alone()]
+                self._uncount()
                 self._resuming = asyncio.ensure_future(self._resume(outcome))
                 return
-            case Restarted(payload_json):
+            case Restarted(payload_json, read):
                 payload = cast(Json, msgspec.json.decode(payload_json))
-                self._record = {RESTARTS_FIELD: "1"}
+                # What was read has come before the restart: it does not come once more.
+                for name in read:
+                    self._signals.pop(name, None)
+                    self._record.pop(SIGNAL_FIELD + name, None)
+                restarts = int(self._record.get(RESTARTS_FIELD, "0")) + 1
+                self._record = {
+                    RESTARTS_FIELD: str(restarts),
+                    **{
+                        field: value
+                        for field, value in self._record.items()
+                        if field.startswith(SIGNAL_FIELD) and "," in value
+                    },
+                }
+                self._uncount()
                 self._job = self._job._replace(payload=payload)
                 self._available.set()
                 return
@@ -415,12 +436,20 @@ class SingleJobEngine:
                 pass
         self.over.set()
 
-    async def _resume(self, wait: Suspended) -> None:
+    def _uncount(self) -> None:
+        """A run that ends so is no delivery, and what failed before it does not count."""
+        self._deliveries -= 1
+        self._progress_attempt = self._job.attempt
+
+    async def _resume(self, outcome: Suspended) -> None:
         try:
-            await self._provide(wait)
+            for wait in outcome.alone():
+                await self._provide(wait)
         except Exception as error:  # noqa: BLE001 - raised by `run`
             self.broken = error
             self.over.set()
+        else:
+            self._available.set()
 
     async def _provide(self, wait: Suspended) -> None:
         """What the job waits for comes at once."""
@@ -432,14 +461,16 @@ class SingleJobEngine:
                 self._record[name] = "[0]" if value is None else f"[0,{value}]"
             else:
                 self._record[name] = await self._run_child(name.removeprefix(ENDED_CHILD_FIELD))
-        self._available.set()
 
     async def _run_child(self, name: str) -> str:
         assert self.run_child is not None
         ran = await self.run_child(self._children[name])
         if ran.error is None:
             return to_json([0, "done", ran.result])
-        return to_json([0, "error", {"code": ran.error.code, "message": ran.error.message}])
+        error = cast("dict[str, Any]", msgspec.to_builtins(ran.error))
+        if ran.error.partial is None:
+            del error["partial"]
+        return to_json([0, "error", error])
 
     async def children(self, leased: LeasedJob) -> Children:  # noqa: ARG002 - of the protocol
         """There are none: no job waits for others here."""

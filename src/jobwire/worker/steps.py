@@ -182,12 +182,18 @@ def plan(record: StepRecord, name: str, function: Callable[..., object], *, once
     record.check_running()
     if record.rules is None:
         raise Fail("unsupported", "the wire of this queue cannot record steps: use a queue of jobs")
+    return _plan(record, record.rules, record.numbered(named(name, "step")), function, once)
+
+
+def named(name: str, what: str) -> str:
+    """A name of the record; another attempt would choose no better one."""
     if STEP_NAME.fullmatch(name) is None:
-        raise ValueError(
-            f"{name!r} cannot name a step: use 1-100 of A-Z a-z 0-9 _ . - and begin with a letter "
-            "or digit"
+        raise Fail(
+            "step_invalid",
+            f"{name!r} cannot name a {what}: use 1-100 of A-Z a-z 0-9 _ . - and begin with a "
+            "letter or digit",
         )
-    return _plan(record, record.rules, record.numbered(name), function, once)
+    return name
 
 
 def _plan(

@@ -27,7 +27,7 @@ from jobwire.job.messages import (
 from jobwire.json_types import Read, reader
 from jobwire.task import HasTask, Task, task_of
 from jobwire.worker.codec import JsonTooLarge, NotJson, to_json
-from jobwire.worker.steps import STEP_NAME, Plan, SleepHere, StepRecord, Submit, Suspend
+from jobwire.worker.steps import Plan, SleepHere, StepRecord, Submit, Suspend, named
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -68,7 +68,7 @@ def sleep(record: StepRecord, seconds: float | timedelta, name: str) -> Plan:
     if name == "signal":
         # Numbered, it would be the field of a wait for a signal.
         raise ValueError("'signal' cannot name a sleep: the times of signals are recorded so")
-    return _sleep(record, rules, seconds, record.numbered(_named(name, "sleep"), DUE_FIELD))
+    return _sleep(record, rules, seconds, record.numbered(named(name, "sleep"), DUE_FIELD))
 
 
 def _sleep(record: StepRecord, rules: StepRules, left_s: float, name: str) -> Plan:
@@ -92,7 +92,7 @@ def signal(record: StepRecord, name: str, kind: object, timeout_s: float | timed
         timeout_s = timeout_s.total_seconds()
     if not 0 < timeout_s <= MAX_WAIT_S:
         raise ValueError(f"wait_for_signal: timeout_s={timeout_s!r} must be at most 30 days")
-    name = _named(name, "signal")
+    name = named(name, "signal")
     try:
         read = reader(kind)
     except TypeError as error:
@@ -134,7 +134,7 @@ def submit(
         number = record.count(CHILD_FIELD + found.name)
         name = f":{number}@{found.name}"
     else:
-        name = f"{_named(key, 'key')}@{found.name}"
+        name = f"{named(key, 'key')}@{found.name}"
     return _submit(record, rules, parent, name, found, payload)
 
 
@@ -202,15 +202,6 @@ def _rules(record: StepRecord) -> StepRules:
     if record.rules is None:
         raise Fail("unsupported", "the wire of this queue cannot suspend jobs: use a queue of jobs")
     return record.rules
-
-
-def _named(name: str, what: str) -> str:
-    if STEP_NAME.fullmatch(name) is None:
-        raise ValueError(
-            f"{name!r} cannot name a {what}: use 1-100 of A-Z a-z 0-9 _ . - and begin with a "
-            "letter or digit"
-        )
-    return name
 
 
 def _object_json(what: str, payload: object, rules: StepRules) -> str:

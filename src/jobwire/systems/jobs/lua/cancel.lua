@@ -22,7 +22,7 @@
 -- INCLUDE keys job state bytes fence awaits waiting
 local job_id, ours, canceled_ttl_s, publish = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
-local job = try_read_job(job_id, 'entry_id', 'attempt', 'queue', 'children')
+local job = try_read_job(job_id, 'entry_id', 'attempt', 'queue', 'started_ts')
 local status, entry, owner = job.status, job.entry_id, job.owner
 if job.err or not status then return 'gone' end
 if terminal[status] then return 'finished' end

@@ -5,7 +5,7 @@
 -- hash, its events and its idempotency key are extended together. An outage or a jump of
 -- the clock that is shorter than the other half of the lifetime loses nothing.
 --
--- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps,
+-- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, job:<id>:awaits,
 -- idempotency:<name>, jobs:open, jobs:suspended, jobs:guard:extend_ttl, jobs:stats:<minute>, jobs:bytes:<tenant>;
 -- for the job that follows a failed one jobs:tasks, jobs:queues, jobs:index[:<tenant>], jobs:tenants
 --
@@ -34,14 +34,14 @@ local function extend(id)
   local status = job.status
   if not status then
     closed[#closed + 1] = id
-    redis.call('ZREM', suspended_key, id)
+    awaits().forget(id)
   elseif terminal[status] then
     -- Our scripts remove a job from jobs:open when it ends: a foreign worker ended this one.
     count(status)
     if status == 'error' then on_error(id) end
     record_end(id)
     closed[#closed + 1] = id
-    redis.call('ZREM', suspended_key, id)
+    awaits().forget(id)
   else
     -- D-13: a suspended job is kept until it is due, and its lifetime or seven days longer.
     local due_ms = tonumber(redis.call('ZSCORE', suspended_key, id))

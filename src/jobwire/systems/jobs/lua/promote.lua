@@ -42,7 +42,9 @@ local function resume(id)
 end
 local resumed = redis.call('ZRANGEBYSCORE', suspended_key, '-inf', now_ms, 'LIMIT', 0, scan_limit)
 for _, id in ipairs(resumed) do
-  if redis.pcall('HGET', job_key(id), 'status') ~= 'queued' or isolated(resume, id) == 'refused' then
+  if redis.pcall('HGET', job_key(id), 'status') ~= 'queued' then
+    awaits().forget(id)
+  elseif isolated(resume, id) == 'refused' then
     redis.call('ZREM', suspended_key, id)
   end
 end

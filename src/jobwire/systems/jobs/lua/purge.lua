@@ -41,7 +41,7 @@ local function is_foreign(job)
 end
 
 local function purge(id, entry)
-  local job = id and try_read_job(id, 'entry_id', 'attempt', 'tenant', 'queue', 'created_ts', 'children',
+  local job = id and try_read_job(id, 'entry_id', 'attempt', 'tenant', 'queue', 'created_ts', 'started_ts',
     'updated_ts')
   if not job or job.err or job.status ~= 'queued' or is_foreign(job) then return end
   local created_ms, updated_ms = tonumber(job.created_ts) or 0, tonumber(job.updated_ts) or 0

@@ -69,7 +69,7 @@ local function reconcile(id)
     end
     if status == 'error' then on_error(id) end
     closed[#closed + 1] = id
-    redis.call('ZREM', suspended_key, id)
+    awaits().forget(id)
     return
   end
   -- A foreign worker renews nothing, and may have acknowledged the entry before it began.

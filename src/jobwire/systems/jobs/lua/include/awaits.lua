@@ -64,6 +64,13 @@ local function awaits()
     return false
   end
 
+  -- A job that has ended, by whatever program, is not suspended any more.
+  local function forget(id)
+    redis.call('ZREM', suspended_key, id)
+    redis.call('DEL', awaits_key(id))
+    redis.pcall('HDEL', job_key(id), 'waits_for')
+  end
+
   -- Put a suspended job back into its queue; false if it is not suspended (any more), so that a repeated
   -- call adds no second entry. Its lifetime is its own again, and is extended at half of it.
   local function wake(id, step)
@@ -150,7 +157,7 @@ local function awaits()
 
   made = {
     suspended_expiry = suspended_expiry, extend_children = extend_children, count_records = count_records,
-    end_waits = end_waits, wake = wake, record_outside = record_outside, record_child = record_child,
+    end_waits = end_waits, forget = forget, wake = wake, record_outside = record_outside, record_child = record_child,
     record_end = record_end, is_orphaned = is_orphaned
   }
   return made

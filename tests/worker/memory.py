@@ -13,8 +13,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from typing import Final, TypeVar
 
 from jobwire.job.engine import (
+    NO_LIMITS,
     MaintenanceTask,
     MissingRequirements,
+    Room,
     Traits,
     no_missing_requirements,
 )
@@ -63,6 +65,7 @@ class MemoryEngine:
         self.lacks = no_missing_requirements
         self.entered = False
         self.slots = 0
+        self.room = NO_LIMITS
         self.waits = 0
         """Waits in progress."""
         self.kept = threading.Event()
@@ -86,6 +89,12 @@ class MemoryEngine:
     def set_slots(self, slots: int) -> None:
         self.slots = slots
 
+    def set_room(self, room: Room) -> None:
+        self.room = room
+
+    def no_room(self, leased: LeasedJob) -> Outcome:
+        return Released()
+
     async def wait(self, timeout_s: float, room: int = 1) -> bool:
         self.waits += 1
         try:
@@ -101,7 +110,7 @@ class MemoryEngine:
         deadline_s = time.monotonic() + timeout_s
         while not self._woken and time.monotonic() < deadline_s:
             self.server.check_up()
-            if self.server.has_work():
+            if self.server.has_work(self.room.tasks):
                 return True
             self._waker.clear()
             try:
@@ -118,7 +127,7 @@ class MemoryEngine:
 
     def take(self, limit: int) -> Awaitable[list[LeasedJob]]:
         return self._starting(
-            lambda: self.server.answer("take", self.server.start(self.consumer, limit)),
+            lambda: self.server.answer("take", self._start(limit)),
             lambda leased: leased,
         )
 
@@ -134,10 +143,13 @@ class MemoryEngine:
         def act() -> Settled:
             self.server.check_up()
             answers = [self.server.end(leased, outcome) for leased, outcome in batch]
-            started = self.server.start(self.consumer, want)
+            started = self._start(want)
             return self.server.answer("settle", Settled(answers, started))
 
         return self._starting(act, lambda settled: settled.leased)
+
+    def _start(self, limit: int) -> list[LeasedJob]:
+        return self.server.start(self.consumer, limit, self.room.tasks)
 
     def _starting(
         self, act: Callable[[], T], leased_of: Callable[[T], Sequence[LeasedJob]]

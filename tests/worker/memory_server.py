@@ -8,10 +8,11 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
+from jobwire.job.engine import NO_LIMITS
 from jobwire.job.errors import BackendUnavailable
 from jobwire.job.ids import new_job_id
 from jobwire.job.messages import (
@@ -178,11 +179,22 @@ class MemoryServer:
         for waker in self._wakers:
             waker.set()
 
-    def has_work(self) -> bool:
-        now_s = time.monotonic()
+    def has_work(self, room: Mapping[str, int] = NO_LIMITS.tasks) -> bool:
         with self.lock:
             self._put_back_the_silent()
-            return any(self.is_due(self.jobs[each], now_s) for each in self.line)
+            return bool(self._startable(1, room))
+
+    def _startable(self, limit: int, room: Mapping[str, int]) -> list[JobId]:
+        """The first due jobs, without those of tasks that have no room left."""
+        now_s, left = time.monotonic(), dict(room)
+        found: list[JobId] = []
+        for job_id in self.line:
+            task = self.jobs[job_id].request.task
+            if len(found) < limit and self.is_due(self.jobs[job_id], now_s) and left.get(task, 1):
+                found.append(job_id)
+                if task in left:
+                    left[task] -= 1
+        return found
 
     def is_due(self, record: Record, now_s: float) -> bool:
         if now_s < self.limited_until_s or record.due_s > now_s:
@@ -190,12 +202,14 @@ class MemoryServer:
         children = (self.jobs.get(child) for child in record.children)
         return all(child is None or child.state in TERMINAL for child in children)
 
-    def start(self, consumer: str, limit: int) -> list[LeasedJob]:
+    def start(
+        self, consumer: str, limit: int, room: Mapping[str, int] = NO_LIMITS.tasks
+    ) -> list[LeasedJob]:
         self.check_up()
         now_s = time.monotonic()
         with self.lock:
             self._put_back_the_silent()
-            due = [each for each in self.line if self.is_due(self.jobs[each], now_s)][:limit]
+            due = self._startable(limit, room)
             for job_id in due:
                 self.line.remove(job_id)
             return [self._start(self.jobs[job_id], consumer, now_s) for job_id in due]

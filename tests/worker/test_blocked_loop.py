@@ -61,13 +61,11 @@ async def test_j56_renewal_ends_some_time_after_a_job_s_timeout(
 
 
 @clause("J-33", "R-5")
-@pytest.mark.parametrize("kind", ["coroutine", "thread"])
 async def test_j33_a_start_whose_lease_has_expired_is_not_run(
-    work: StartWorker, kind: str, caplog: pytest.LogCaptureFixture
+    work: StartWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Two jobs arrive in one answer; the second waits for the first, which blocks the loop or uses
-    the handler's only slot. The server is unavailable meanwhile, and then another worker has the
-    second job."""
+    """Two jobs arrive in one answer; the second waits for the first, which blocks the loop. The
+    server is unavailable meanwhile, and then another worker has the second job."""
     server = MemoryServer(lease_s=0.5)
     app = App()
     begun: list[str] = []
@@ -87,8 +85,7 @@ async def test_j33_a_start_whose_lease_has_expired_is_not_run(
     async def coroutine(ctx: Context) -> None:
         run(ctx)
 
-    app.handler("thread", concurrency=1)(run)
-    jobs = [server.add(kind) for _ in range(2)]
+    jobs = [server.add("coroutine") for _ in range(2)]
     await work(app, MemoryEngine(server), slots=4)
     lines = ("belongs to another worker now", "outcome not written outcome=Done")
     await wait_until(

@@ -80,7 +80,8 @@ async def test_j36_concurrency_limits_a_handler_s_slots(
     jobs = [server.add("narrow") for _ in range(6)]
     await work(app, engine, slots=8)
     await wait_until(lambda: meter.now["narrow"] == 2)
-    # The others wait in the worker, and other tasks can run.
+    # The others wait on the server, and other tasks run.
+    assert [server.jobs[job].token for job in jobs[2:]] == [None] * 4
     assert (await ended(server.add("wide"))).outcome == Done('"ran"')
     meter.gate.set()
     await wait_until(lambda: all(server.jobs[job].outcome for job in jobs))
@@ -88,7 +89,7 @@ async def test_j36_concurrency_limits_a_handler_s_slots(
 
 
 @clause("J-36")
-async def test_j36_a_job_that_waits_for_its_handler_can_be_cancelled(
+async def test_j36_a_worker_at_a_handler_s_limit_takes_the_next_job_when_one_ends(
     server: MemoryServer, engine: MemoryEngine, work: StartWorker, ended: Ended
 ) -> None:
     app, meter = App(), Meter()
@@ -101,12 +102,52 @@ async def test_j36_a_job_that_waits_for_its_handler_can_be_cancelled(
     first = server.add("narrow")
     await wait_until(lambda: meter.now["narrow"] == 1)
     second, third = server.add("narrow"), server.add("narrow")
-    await wait_until(lambda: server.jobs[third].token is not None)
     server.cancel_now(second)
     assert (await ended(second)).outcome == Canceled()
     meter.gate.set()
     assert (await ended(third)).outcome == Done("null")
     assert (await ended(first)).outcome == Done("null")
+    assert meter.most["narrow"] == 1
+
+
+@clause("J-36")
+async def test_j36_queues_of_one_handler_share_its_limit(work: StartWorker) -> None:
+    """A wait of each queue may bring a job at the same time: one of them goes back."""
+    app, meter = App(), Meter()
+
+    @app.handler("narrow", concurrency=1)
+    async def narrow(ctx: Context) -> None:
+        await meter.run("narrow")
+
+    servers = [MemoryServer() for _ in range(3)]
+    engines = [MemoryEngine(server, f"q{at}") for at, server in enumerate(servers)]
+    await work(app, *engines, slots=6)
+    jobs = [(server, server.add("narrow")) for server in servers for _ in range(4)]
+    await wait_until(lambda: meter.now["narrow"] == 1)
+    meter.gate.set()
+    await wait_until(lambda: all(server.jobs[job].outcome == Done("null") for server, job in jobs))
+    assert meter.most["narrow"] == 1
+
+
+@clause("J-36")
+async def test_j36_an_orphan_beyond_its_handler_s_limit_goes_back(
+    server: MemoryServer, engine: MemoryEngine, work: StartWorker
+) -> None:
+    app, meter = App(), Meter()
+
+    @app.handler("narrow", concurrency=1)
+    async def narrow(ctx: Context) -> None:
+        await meter.run("narrow")
+
+    jobs = [server.add("narrow") for _ in range(3)]
+    server.start(engine.consumer, 3)
+    server.lose_answer("wait")
+    await work(app, engine, slots=6)
+    await wait_until(lambda: server.settles.total() == 2, "two of the orphans to go back")
+    assert meter.now["narrow"] == 1
+    meter.gate.set()
+    await wait_until(lambda: all(server.jobs[job].outcome == Done("null") for job in jobs))
+    assert meter.most["narrow"] == 1
 
 
 async def test_two_queues_share_the_slots_evenly_while_both_have_work(work: StartWorker) -> None:

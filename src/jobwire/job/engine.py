@@ -18,7 +18,7 @@ Cancelling an await never takes back what was sent.
 Where wires differ, an engine declares its `Traits`; the conformance suite tests each of them.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -109,6 +109,18 @@ class Traits:
     """The limits of recorded steps; None: the wire cannot record them."""
     on_failure: bool = False
     """A failed job can be followed by a job of another task."""
+
+
+class Room(NamedTuple):
+    """How many more jobs may be started where handlers have limits of their own. What is not named
+    has none."""
+
+    tasks: Mapping[str, int]
+    queues: Mapping[str, int]
+    """Queues whose handlers are all limited."""
+
+
+NO_LIMITS = Room({}, {})
 
 
 class JobQueue(Protocol):
@@ -261,6 +273,16 @@ class Engine(Protocol):
 
     def set_slots(self, slots: int, /) -> None:
         """The worker has so many slots from now on; published with the next heartbeat."""
+        ...
+
+    def set_room(self, room: Room, /) -> None:
+        """For the calls that follow: start no more jobs than these, and leave the others to other
+        workers. Called only if handlers have limits; jobs that were started or reclaimed already
+        may exceed it."""
+        ...
+
+    def no_room(self, leased: LeasedJob, /) -> Outcome:
+        """The outcome of a leased job whose handler is at its limit."""
         ...
 
     async def wait(self, timeout_s: float, capacity: int = 1, /) -> bool:

@@ -96,11 +96,14 @@ class WorkerContext:
     known_queues: set[str] = field(default_factory=set[str])
     """The queues that were asked for with `reads`, of all systems."""
 
-    def reads(self, queue: str) -> bool:
-        """Whether the worker is to read this queue of its App."""
+    def reads(self, queue: str, under: str = "") -> bool:
+        """Whether the worker is to read this queue of its App; one that belongs `under` another is
+        read with it."""
         self.known_queues.add(queue)
-        worker = self.settings.worker
-        return (not worker.queues or queue in worker.queues) and queue not in worker.exclude_queues
+        worker, names = self.settings.worker, {queue, under}
+        return (not worker.queues or bool(names & {*worker.queues})) and not (
+            names & {*worker.exclude_queues}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

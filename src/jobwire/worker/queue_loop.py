@@ -33,6 +33,7 @@ from jobwire.worker.app import NO_HANDLER, Handler, Routes
 from jobwire.worker.backend import BackendState
 from jobwire.worker.job_log import JobLog, fields
 from jobwire.worker.late_starts import LateStarts
+from jobwire.worker.limits import NOTHING, HandlerLimits, LoopLimits, Reserved
 from jobwire.worker.metrics import TaskMetrics, WorkerMetrics
 from jobwire.worker.outcomes import StopReason
 from jobwire.worker.reports import OutcomeBatch, SendQueue
@@ -89,6 +90,7 @@ class QueueLoop:
         engine: Engine,
         routes: Mapping[str, Routes],
         slots: Slots,
+        limits: HandlerLimits,
         runner: Runner,
         tasks: TaskPool,
         watchdog: Watchdog,
@@ -118,6 +120,8 @@ class QueueLoop:
         group = engine.wire if engine.traits.takes_turns else ""
         self._share = slots.share(self._take_soon, group)
         self._slots = slots
+        self._limits = limits
+        self._room = LoopLimits(limits, routes, self._room_again)
         self._turn_due = False
         self._context = copy_context()
         """Without the log fields of a job."""
@@ -169,6 +173,8 @@ class QueueLoop:
         """Wait; with `offered` slots the wait may start jobs. Without any it only watches, and
         other queues keep all slots until there is work."""
         self._waited_from_s = time.monotonic()
+        if self._room:
+            self.engine.set_room(self._room.offer())
         wait = self.engine.wait(WAIT_S, offered)
         try:
             woken = await self._watchdog.watched(f"{self.engine.name}: wait", wait, WAIT_S)
@@ -228,6 +234,20 @@ class QueueLoop:
         self._turn_soon()
         return True
 
+    def _room_again(self) -> None:
+        """A handler that was at its limit is below it."""
+        if not self._stopping and self._backend.available:
+            self._share.want(True)
+            self._turn_soon()
+
+    def _reserve_room(self) -> Reserved:
+        """For the jobs of the call that follows."""
+        if not self._room:
+            return NOTHING
+        room, reserved = self._room.reserve()
+        self.engine.set_room(room)
+        return reserved
+
     def _turn_soon(self) -> None:
         if not self._turn_due:
             self._turn_due = True
@@ -260,24 +280,31 @@ class QueueLoop:
             limit = max(held, self._arrived)
             self._arrived = self._reserved = want = 0
             self._call_sent()
+            room = self._reserve_room()
             taking = call(self.engine.take, limit)
-            self._tasks.start(self._taken(taking, limit, held, taken_from_s))
+            self._tasks.start(self._taken(taking, limit, held, room, taken_from_s))
         if ends:
             batch = [(run.leased, outcome) for run, outcome in ends]
             self._call_sent()
+            room = self._reserve_room() if want else NOTHING
             settling = call(self.engine.settle, batch, want)
-            self._tasks.start(self._settled(settling, ends, want, asked_s))
+            self._tasks.start(self._settled(settling, ends, want, room, asked_s))
 
     async def _taken(
-        self, answer: Awaitable[list[LeasedJob]], limit: int, held: int, asked_s: float
+        self,
+        answer: Awaitable[list[LeasedJob]],
+        limit: int,
+        held: int,
+        room: Reserved,
+        asked_s: float,
     ) -> None:
         try:
             leased = await self._watchdog.watched(f"{self.engine.name}: take", answer)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
-            self._lose_answer(error, held)
+            self._lose_answer(error, held, room)
             self._call_answered()
             return
-        await self._begin(leased, limit, held, asked_s)
+        await self._begin(leased, limit, held, room, asked_s)
 
     def _call_sent(self) -> None:
         self._calls += 1
@@ -289,12 +316,14 @@ class QueueLoop:
             self.idle.set()
 
     async def _begin(
-        self, leased: Sequence[LeasedJob], limit: int, held: int, asked_s: float
+        self, leased: Sequence[LeasedJob], limit: int, held: int, room: Reserved, asked_s: float
     ) -> None:
         """Start the jobs that came for a call for up to `limit`, made at `asked_s`, in `held`
         slots; those beyond wait in line for a slot. The calling task may become a handler's own:
         nothing may follow this call."""
         count = len(leased)
+        for own, reserved in room.items():
+            own.give_back(reserved)
         if count < limit:
             self._share.want(False)
             self._caught_up.set()
@@ -316,6 +345,8 @@ class QueueLoop:
                         self._tasks.start(self._begin_recorded(run))
                     else:
                         runs.append(run)
+        if self._room and self._room.answered():
+            self._tasks.start(self._wake())
         self._call_answered()
         ready = self._runner.begin(runs)
         if self.send_queue or self._share.wants_more:
@@ -338,6 +369,12 @@ class QueueLoop:
             run.skip(Released())
         elif handler is NO_HANDLER:
             run.skip(self.engine.unknown_task(leased))
+        elif handler.concurrency is not None:
+            limit = self._limits.of(handler)
+            if limit is None or not limit.admit():
+                run.skip(self.engine.no_room(leased))
+            else:
+                run.admitted_by = limit
         return run
 
     async def _begin_recorded(self, run: Run) -> None:
@@ -396,17 +433,24 @@ class QueueLoop:
         if run.has_slot:
             self._share.release()
         self._runner.ended(run)
+        if run.admitted_by is not None:
+            run.admitted_by.ended()
         if self._share.wants_more:
             self._turn_soon()
 
     async def _settled(
-        self, answer: Awaitable[Settled], ends: OutcomeBatch, want: int, asked_s: float
+        self,
+        answer: Awaitable[Settled],
+        ends: OutcomeBatch,
+        want: int,
+        room: Reserved,
+        asked_s: float,
     ) -> None:
         try:
             settled = await self._watchdog.watched(f"{self.engine.name}: settle", answer)
         except Exception as error:  # noqa: BLE001 - a queue is never given up
             self.send_queue.requeue(ends)
-            self._lose_answer(error, want)
+            self._lose_answer(error, want, room)
             self._call_answered()
             return
         for (run, outcome), result in zip(ends, settled.answers, strict=True):
@@ -423,7 +467,7 @@ class QueueLoop:
                 if result is SettleAnswer.LOST:
                     run.metrics.lost()
             self._forget(run)
-        await self._begin(settled.leased, want, want, asked_s)
+        await self._begin(settled.leased, want, want, room, asked_s)
 
     def _retry_write_later(self, run: Run, outcome: Outcome) -> None:
         """The server answers but refuses the write: keep the job and retry until the cause is
@@ -484,10 +528,13 @@ class QueueLoop:
             self._in_doubt = True
             self._share.release(reserved)
 
-    def _lose_answer(self, error: Exception, held: int) -> None:
+    def _lose_answer(self, error: Exception, held: int, room: Reserved = NOTHING) -> None:
         """The same after a call that may have started jobs for `held` slots. Other queues use the
         slots meanwhile: their servers may answer for as long as this one does not."""
         self._mark_unavailable(error)
+        for own, reserved in room.items():
+            own.give_back(reserved)
+            own.notify_refused()
         if held:
             self._in_doubt = True
             self._share.release(held)
@@ -548,7 +595,7 @@ class QueueLoop:
             self._share.force_acquire()
             self._add_run(leased).halt(StopReason.RELEASE)
         self._turn_soon()
-        await self._begin(orphans[:held], held, held, asked_s)
+        await self._begin(orphans[:held], held, held, NOTHING, asked_s)
 
     async def _renew(self, runs: Sequence[Run]) -> list[Run]:
         """Renew the leases of runs; returns those that are still ours."""

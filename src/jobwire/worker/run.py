@@ -37,6 +37,7 @@ from jobwire.worker.app import Handler
 from jobwire.worker.branches import Branches, MustWait, joined, note_tasks, tasks_of_run
 from jobwire.worker.context import Context
 from jobwire.worker.job_log import fields
+from jobwire.worker.limits import HandlerLimit
 from jobwire.worker.metrics import TaskMetrics
 from jobwire.worker.outcomes import Ending, Returned, StopReason, SuspendRequested
 from jobwire.worker.reports import PendingChildren, ReportBuffer, ThreadSink
@@ -66,8 +67,8 @@ _RELEASE_GRACE_S: Final = 1.0
 class Phase(Enum):
     """How far the handler's code is."""
 
-    PARKED = "parked"
-    """Not begun: its handler is at its concurrency limit."""
+    LEASED = "leased"
+    """Not begun: it waits for its record or, where other queues were faster, for a slot."""
     RUNNING = "running"
     ENDED = "ended"
 
@@ -79,9 +80,11 @@ class Run:
     """Most jobs never touch most of these attributes, so they are defaults of the class: to make a
     run is to set four names."""
 
-    phase: Phase = Phase.PARKED
+    phase: Phase = Phase.LEASED
     has_slot: bool = True
     """It holds a slot; otherwise it waits in line for one."""
+    admitted_by: HandlerLimit | None = None
+    """The limit of its handler that has admitted it."""
     begun: bool = False
     """The runner has begun it, and counts its end."""
     began_s: float | None = None
@@ -332,7 +335,7 @@ class Run:
         if self.is_over or (self.stop is not None and stop is not StopReason.LOST):
             return
         self.stop = stop
-        if self.phase is Phase.PARKED:
+        if self.phase is Phase.LEASED:
             self.code_ended(_NOTHING)
             return
         if self._timer is not None:

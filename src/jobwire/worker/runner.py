@@ -41,25 +41,14 @@ _BRANCH_GRACE_S: Final = 1.0
 """How long tasks that a handler has left may take to end."""
 
 
-class Limit:
-    """The concurrency limit of one handler, and the runs that wait for it."""
-
-    __slots__ = ("free", "parked")
-
-    def __init__(self, free: int) -> None:
-        self.free = free
-        self.parked: deque[Run] = deque()
-
-
 class Runner:
-    """One for all queues of a worker, since a handler's limit holds for all of them together."""
+    """One for all queues of a worker."""
 
     def __init__(self, tasks: TaskPool) -> None:
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks
         self.threads = Threads()
         self._processes = ProcessPool()
-        self._limits: dict[tuple[str, str, str], Limit] = {}
         self.state: object = None
         """`ctx.state` in this process."""
         self.lifespan: Callable[[], object] | None = None
@@ -75,8 +64,6 @@ class Runner:
         for run in runs:
             handler = run.handler
             if not run.begun:
-                if handler.concurrency is not None and not self._admit(run, handler.concurrency):
-                    continue
                 run.begun = True
                 self.running += 1
             run.timeout_from_s = now_s
@@ -87,35 +74,14 @@ class Runner:
         return ready
 
     def ended(self, run: Run) -> None:
-        """The run's code has ended: the next parked run of its handler may begin."""
+        """The run's code has ended."""
         if run.begun:
             self.running -= 1
-        if run.handler.concurrency is None:
-            return
-        limit = self._limits.get(_place(run))
-        if limit is None or not run.begun:
-            if limit is not None and run in limit.parked:  # stopped while parked
-                limit.parked.remove(run)
-            return
-        limit.free += 1
-        while limit.parked and limit.free:
-            if ready := self.begin([limit.parked.popleft()]):
-                self._tasks.start(self.drive(ready))
 
     def close(self) -> None:
         """End idle threads and processes; busy ones end with this process."""
         self.threads.close()
         self._processes.close()
-
-    def _admit(self, run: Run, concurrency: int) -> bool:
-        limit = self._limits.get(_place(run))
-        if limit is None:
-            limit = self._limits[_place(run)] = Limit(concurrency)
-        if not limit.free:
-            limit.parked.append(run)
-            return False
-        limit.free -= 1
-        return True
 
     # ── coroutines ───────────────────────────────────────────────────────────────────────────────
 
@@ -229,11 +195,6 @@ class Runner:
 
 
 _Work = Coroutine[object, None, object]
-
-
-def _place(run: Run) -> tuple[str, str, str]:
-    """What the handler was registered for."""
-    return run.handler.wire, run.handler.queue, run.handler.task
 
 
 def _call_handler(

@@ -15,6 +15,7 @@ from typing import Final
 from jobwire.job.engine import Engine
 from jobwire.worker.app import App, Handler, Routes
 from jobwire.worker.lease_renewal import LeaseRenewalThread
+from jobwire.worker.limits import HandlerLimits
 from jobwire.worker.metrics import WorkerMetrics
 from jobwire.worker.middleware import with_middleware
 from jobwire.worker.queue_loop import QueueLoop
@@ -77,9 +78,10 @@ class Worker:
         self._paused = False
         self._slot_count = slots
         self._slots = Slots(slots)
+        limits = HandlerLimits()
         shared = (self._runner, self._tasks, self._watchdog, self._grace_s, self.metrics)
         self._queue_loops = [
-            QueueLoop(engine, served, self._slots, *shared)
+            QueueLoop(engine, served, self._slots, limits, *shared)
             for engine, served in zip(engines, routes, strict=True)
         ]
 

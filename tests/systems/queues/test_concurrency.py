@@ -43,3 +43,71 @@ async def test_b08_a_worker_at_the_queues_concurrency_continues_when_its_job_end
     await queue.submit_many([NewBullJob("job") for _ in range(5)])
     await wait_until(all_done, "five jobs")
     await stopped(worker, running)
+
+
+@clause("J-36")
+async def test_j36_a_queue_whose_handler_is_at_its_limit_keeps_its_jobs(
+    connection: Connection,
+) -> None:
+    settings = BullSettings(announce=False)
+    narrow, wide = (QueueProducer(connection, name, settings) for name in ("narrow", "wide"))
+    app, gate = App(), asyncio.Event()
+
+    @app.handler("*", queue="narrow", wire="bullmq", concurrency=2)
+    async def wait(ctx: Context) -> None:
+        await gate.wait()
+
+    @app.handler("*", queue="wide", wire="bullmq")
+    async def work(ctx: Context) -> None: ...
+
+    await narrow.submit_many([NewBullJob("job") for _ in range(20)])
+    engine = BullEngine(WorkerConnections(connection, settings), "narrow", "wide")
+    worker = Worker(app, [engine], slots=8)
+    running = await started(worker)
+
+    async def both_run() -> bool:
+        return (await narrow.counts())[BullState.ACTIVE] == 2
+
+    async def ended(queue: QueueProducer, jobs: int) -> bool:
+        return (await queue.counts())[BullState.COMPLETED] == jobs
+
+    await wait_until(both_run, "two jobs to run")
+    await wide.submit_many([NewBullJob("job") for _ in range(20)])
+    await wait_until(lambda: ended(wide, 20), "the jobs of the other queue")
+    counts = await narrow.counts()
+    assert (counts[BullState.ACTIVE], counts[BullState.WAITING]) == (2, 18)
+    gate.set()
+    await wait_until(lambda: ended(narrow, 20), "the jobs that waited")
+    starts = [await connection.call("HGET", f"bull:narrow:{at}", "ats") for at in range(1, 21)]
+    assert starts == ["1"] * 20, "none was started and put back"
+    await stopped(worker, running)
+
+
+@clause("J-36")
+async def test_j36_a_job_at_its_limit_is_delayed_where_others_share_the_queue(
+    connection: Connection,
+) -> None:
+    settings = BullSettings(announce=False)
+    queue = QueueProducer(connection, "mixed", settings)
+    app, gate = App(), asyncio.Event()
+
+    @app.handler("narrow", queue="mixed", wire="bullmq", concurrency=1)
+    async def narrow(ctx: Context) -> None:
+        await gate.wait()
+
+    @app.handler("wide", queue="mixed", wire="bullmq")
+    async def wide(ctx: Context) -> None: ...
+
+    await queue.submit_many([NewBullJob("narrow") for _ in range(6)])
+    await queue.submit_many([NewBullJob("wide") for _ in range(6)])
+    worker = Worker(app, [BullEngine(WorkerConnections(connection, settings), "mixed")], slots=4)
+    running = await started(worker)
+
+    async def completed(jobs: int) -> bool:
+        return (await queue.counts())[BullState.COMPLETED] == jobs
+
+    await wait_until(lambda: completed(6), "the jobs of the other handler")
+    gate.set()
+    await wait_until(lambda: completed(12), "the jobs that were delayed")
+    assert (await queue.counts())[BullState.FAILED] == 0
+    await stopped(worker, running)

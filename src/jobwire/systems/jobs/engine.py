@@ -15,8 +15,10 @@ from functools import partial
 from typing import Final, cast
 
 from jobwire.job.engine import (
+    NO_LIMITS,
     MaintenanceTask,
     MissingRequirements,
+    Room,
     StepRules,
     Traits,
     no_missing_requirements,
@@ -176,6 +178,12 @@ class StreamsEngine:
         """With which queue the next take begins: each has its turn."""
         self._paused: frozenset[str] = frozenset()
         """Those of its queues that are paused, as last read."""
+        self._room: Mapping[str, int] = NO_LIMITS.tasks
+        """How many more jobs of a task may be started; others are not limited."""
+        self._queue_room: Mapping[str, int] = {}
+        """The same of queues in which all tasks are limited."""
+        self._closed: frozenset[str] = frozenset()
+        """Those of them without room: they are not read."""
         self._yielding_until_s = 0.0
         self._cursors = dict.fromkeys(self.queues, "-")
         self._reclaim_at_s = 0.0
@@ -183,6 +191,30 @@ class StreamsEngine:
     def unknown_task(self, leased: LeasedJob) -> Outcome:  # noqa: ARG002 - of the protocol
         """`take` puts jobs off whose task this worker lacks (J-37); others may have come by
         `recover_orphans`, and go back to the queue in the same way."""
+        return Released()
+
+    def set_room(self, room: Room) -> None:
+        """A queue of which nothing may be started is not read. Where other tasks share the queue,
+        jobs beyond the room are put off (J-37)."""
+        if self._is_registered_only:
+            return
+        self._room = room.tasks
+        tasks_of: dict[str, list[str]] = {}
+        for task in self._tasks:
+            name = cast(str, task)
+            tasks_of.setdefault(self._task_queues.get(name, contract.DEFAULT_QUEUE), []).append(
+                name
+            )
+        self._queue_room = {
+            queue: sum(self._room[task] for task in tasks_of[queue])
+            for queue in self.queues
+            if tasks_of.get(queue) and self._room.keys() >= set(tasks_of[queue])
+        }
+        self._closed = frozenset(queue for queue, free in self._queue_room.items() if not free)
+        self._reader.pause(self._paused | self._closed)
+
+    def no_room(self, leased: LeasedJob) -> Outcome:  # noqa: ARG002 - of the protocol
+        """It was offered to two calls: other workers get it."""
         return Released()
 
     # Registering, waiting, deregistering
@@ -332,13 +364,16 @@ class StreamsEngine:
 
     def _take_args(self, limit: int, token: str, *, behind_read: bool) -> list[Arg]:
         head = (*self._head, min(limit, _BATCH), token, contract.CONSUMER_PREFIX)
-        count = len(self.queues)
-        args = [*head, *self._unknown, len(self._tasks), count, *self._tasks]
-        if count > 1:
-            self._first_queue = (self._first_queue + 1) % count
+        queues = [each for each in self.queues if each not in self._closed] or self.queues[:1]
+        count = len(queues)
+        args = [*head, *self._unknown, len(self._tasks), count, len(self._room), *self._tasks]
+        for limited in self._room.items():
+            args += limited
+        self._first_queue = (self._first_queue + 1) % count if count > 1 else 0
         for at in range(self._first_queue - count, self._first_queue):
-            queue = self.queues[at]
-            args += (queue, self._last[queue].id if behind_read else "")
+            queue = queues[at]
+            after = self._last[queue].id if behind_read else ""
+            args += (queue, after, self._queue_room.get(queue, ""))
         return args
 
     def _reclaim(self, limit: int) -> Awaitable[Reply]:
@@ -515,7 +550,7 @@ class StreamsEngine:
         paused = frozenset(names).intersection(self.queues)
         if paused != self._paused:
             self._paused = paused
-            self._reader.pause(paused)
+            self._reader.pause(paused | self._closed)
             _log.info(
                 "paused queues changed queues=%(queues)s",
                 {"queues": ", ".join(sorted(paused)) or "none"},

@@ -63,7 +63,11 @@ def jobs_engines(context: WorkerContext) -> WorkerParts:
     """Return the worker's end of its queues, and the scheduler of the App's cron entries."""
     connection, jobs = context.backends.valkey, jobs_settings(context.settings)
     found = app_queues(context.app, context.settings)
-    queues = [queue for queue in found.queues if context.reads(queue)]
+    queues = [
+        queue
+        for queue in found.queues
+        if context.reads(queue, context.app.name if queue in found.apart else "")
+    ]
     if not queues:
         return WorkerParts(engines=[])
     own = {

@@ -71,19 +71,19 @@ class BullConsumer:
     def take_many(self, tokens: Sequence[str]) -> Awaitable[list[TakeAnswer]]:
         """Start a job under each token, until there is none; the last answer may be other than
         Took."""
-        return self._of_one(take_from([(self, len(tokens), 0)], tokens))
+        return self._of_one(take_from([(self, len(tokens), 0, len(tokens))], tokens))
 
     def send_take(
-        self, parts: "Sequence[tuple[BullConsumer, int, int]]", tokens: Sequence[str]
+        self, parts: "Sequence[tuple[BullConsumer, int, int, int]]", tokens: Sequence[str]
     ) -> Awaitable[Reply]:
         """The script of `take_from`, with the settings and the names of this one."""
         settings = self.settings
         args: list[Arg] = [self._now_ms(), self._extras]
         args += (settings.lock_ms, settings.limit_max, settings.limit_ms)
         args += (self._name, self._worker_id)
-        for _, part, hold_ms in parts:
-            args += (hold_ms, part)
-        keys = [consumer.keys.meta for consumer, _, _ in parts]
+        for _, part, hold_ms, most in parts:
+            args += (hold_ms, part, most)
+        keys = [part[0].keys.meta for part in parts]
         return self._connection.run(script("take"), keys, [*args, *tokens])
 
     async def recover(
@@ -248,17 +248,17 @@ class BullConsumer:
 
 
 def take_from(
-    parts: Sequence[tuple[BullConsumer, int, int]], tokens: Sequence[str]
+    parts: Sequence[tuple[BullConsumer, int, int, int]], tokens: Sequence[str]
 ) -> Awaitable[list[list[TakeAnswer]]]:
     """Start jobs of many queues in one script, at most one under each token (B-27). Each queue has
     its part of the tokens first; with `hold_ms`, the third number, none of its jobs is started,
-    and due ones are promoted. Answers for each queue: without another than Took it may have more
-    jobs."""
+    and due ones are promoted; the fourth is the most that are started. Answers for each queue:
+    without another than Took it may have more jobs."""
     return _all_taken(parts, parts[0][0].send_take(parts, tokens))
 
 
 async def _all_taken(
-    parts: Sequence[tuple[BullConsumer, int, int]], reply: Awaitable[Reply]
+    parts: Sequence[tuple[BullConsumer, int, int, int]], reply: Awaitable[Reply]
 ) -> list[list[TakeAnswer]]:
     found = zip(parts, cast("list[list[Reply]]", await reply), strict=True)
     return [[await part[0].taken(each) for each in answers] for part, answers in found]

@@ -9,7 +9,7 @@ running jobs by queue.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import groupby
 from typing import Final, cast
@@ -17,8 +17,10 @@ from typing import Final, cast
 import msgspec
 
 from jobwire.job.engine import (
+    NO_LIMITS,
     MaintenanceTask,
     MissingRequirements,
+    Room,
     Traits,
     no_missing_requirements,
 )
@@ -89,6 +91,8 @@ from jobwire.valkey import ServerError, ValkeyError
 
 _log = logging.getLogger("jobwire.bullmq")
 
+_SHORTEST_MS, _LONGEST_MS = 250, 5_000
+"""How long a job is delayed whose handler is at its limit."""
 _BATCH: Final = 100
 """Jobs that one script starts or ends: more would delay the calls of other clients."""
 
@@ -123,6 +127,8 @@ class BullEngine:
         )
         self._served = {name: QueueState(shared, name, self._on_change) for name in queues}
         self._slots = 1
+        self._room: Mapping[str, int] = NO_LIMITS.queues
+        """How many more jobs of a queue may be started; others are not limited."""
         self._is_registered = False
         self._waiter: asyncio.Future[bool] | None = None
         self._woken = False
@@ -142,6 +148,20 @@ class BullEngine:
         job = leased.job
         reason = f"no worker of the queue {job.source!r} has a handler for {job.task!r}"
         return Failed(JobError("unknown_task", reason))
+
+    def set_room(self, room: Room) -> None:
+        self._room = room.queues
+
+    def no_room(self, leased: LeasedJob) -> Outcome:
+        """The wire cannot choose among the jobs of a queue: where handlers without a limit share
+        it, such a job is delayed, each time for twice as long."""
+        now_ms = self._shared.now_ms()
+        waited_ms = now_ms - leased.job.created_ms
+        return Postponed(now_ms + round(min(_LONGEST_MS, max(_SHORTEST_MS, waited_ms))))
+
+    def _is_open(self, queue: QueueState) -> bool:
+        """Whether any of its jobs may be started."""
+        return self._room.get(queue.name, 1) > 0
 
     # Registering, waiting, deregistering
 
@@ -174,8 +194,8 @@ class BullEngine:
             return False
         self._watches = True
         for queue in self._served.values():
-            queue.watch()
-        if not any(queue.is_ready for queue in self._served.values()):
+            queue.watch() if self._is_open(queue) else queue.unwatch()
+        if not any(queue.is_ready and self._is_open(queue) for queue in self._served.values()):
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 async with asyncio.timeout(timeout_s):
@@ -228,7 +248,8 @@ class BullEngine:
         """Start up to `limit` jobs of all queues that may have some, in one script."""
         limit = min(limit, _BATCH)
         now_ms = self._shared.now_ms()
-        parts = share_out([*self._served.values()], limit, self._slots, now_ms)
+        served = [queue for queue in self._served.values() if self._is_open(queue)]
+        parts = share_out(served, limit, self._slots, now_ms)
         if not parts:
             return _nothing()
         left = limit
@@ -243,7 +264,11 @@ class BullEngine:
         settles = [queue.settles for queue, _ in parts]
         try:
             answers = take_from(
-                [(queue.consumer, part, queue.hold_ms(now_ms)) for queue, part in parts], tokens
+                [
+                    (queue.consumer, part, queue.hold_ms(now_ms), self._room.get(queue.name, limit))
+                    for queue, part in parts
+                ],
+                tokens,
             )
         except ValkeyError as error:
             self._in_flight.difference_update(tokens)

@@ -17,10 +17,11 @@
 -- KEYS
 --   queue    stream  jobs:stream
 -- ARGV
---   default_ttl_s, max_events, consumer, limit, token, ours, grace_ms, foreign_ms, tasks, queues
---   ...   the tasks; for each queue: its name, after; then for each entry that a read has fetched:
---         entry, job id, task; before those of another queue than the default one: an empty text, its
---         name, an empty text
+--   default_ttl_s, max_events, consumer, limit, token, ours, grace_ms, foreign_ms, tasks, queues, limited
+--   ...   the tasks; for each task that is limited: its name and how many of its jobs may be started;
+--         for each queue: its name, after, and how many of its jobs may be started or an empty text;
+--         then for each entry that a read has fetched: entry, job id, task; before those of another
+--         queue than the default one: an empty text, its name, an empty text
 -- RETURNS
 --   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, created_ts; and, where the job has extras: max_attempts, timeout_s, tenant, traceparent; and, where it has records or a parent: steps, parent
 --   dropped   a flat list: reason, entry, id
@@ -29,10 +30,13 @@
 -- INCLUDE keys job state bytes failures fence entry awaits start
 local consumer, limit, token, ours = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local grace_ms, foreign_ms = tonumber(ARGV[7]), tonumber(ARGV[8])
-local tasks, queues = tonumber(ARGV[9]), tonumber(ARGV[10])
-local known = {}
-for at = 11, 10 + tasks do known[ARGV[at]] = true end
-local first_queue, last_queue = 11 + tasks, 9 + tasks + 2 * queues
+local tasks, queues, limited = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local known, room, queue_room = {}, {}, {}
+for at = 12, 11 + tasks do known[ARGV[at]] = true end
+local first_queue = 12 + tasks + 2 * limited
+for at = 12 + tasks, first_queue - 2, 2 do room[ARGV[at]] = tonumber(ARGV[at + 1]) end
+local last_queue = first_queue + 3 * (queues - 1)
+for at = first_queue, last_queue, 3 do queue_room[ARGV[at]] = tonumber(ARGV[at + 2]) end
 
 local function has_worker(task)
   for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', queue, 'workers')) do
@@ -45,15 +49,16 @@ local function has_worker(task)
   return false
 end
 
--- J-37: a consumer group cannot select by task, so a job whose task this worker does not have is
--- delayed, each time for twice as long. It ends only if grace_ms is not negative. A job that has run since it was last delayed begins anew.
+-- J-37: a consumer group cannot select by task, so a job whose task this worker does not have, or whose
+-- handler is at its limit, is delayed, each time for twice as long. Without a worker that has the task it
+-- ends, if grace_ms is not negative. A job that has run since it was last delayed begins anew.
 local function put_back(entry, job, task)
   local id, expiry = job.id, job.expiry
   local times = redis.call('HMGET', job_key(id), 'unknown_ts', 'updated_ts')
   local since_ms, updated_ms = tonumber(times[1]), tonumber(times[2]) or 0
   if since_ms and since_ms < updated_ms then since_ms = nil end
   local waited_ms = now_ms - (since_ms or now_ms)
-  if since_ms and grace_ms >= 0 and waited_ms >= grace_ms and not has_worker(task) then
+  if since_ms and grace_ms >= 0 and waited_ms >= grace_ms and not room[task] and not has_worker(task) then
     local err = problem('unknown_task', 'no worker has this task', job.attempt)
     finish(id, expiry, 'error', '', err, 'worker.start', err)
     extend_key(job.idempotency_key, expiry)
@@ -81,12 +86,15 @@ local function take(entry, id, task, payload, is_fetched)
     if is_started(entry .. queue_suffix, job) then return end
     if #started >= limit or is_paused() then return return_unstarted(entry, job) end
   end
-  if tasks > 0 and not known[task or ''] then return put_back(entry, job, task or '') end
+  local left = room[task]
+  if left == 0 or tasks > 0 and not known[task or ''] then return put_back(entry, job, task or '') end
+  if left then room[task] = left - 1 end
+  if queue_room[queue_name] then queue_room[queue_name] = queue_room[queue_name] - 1 end
   start(entry, job, task, payload, token, consumer)
 end
 
 -- Reads of a group only go forward: a fetched entry lies behind every entry that is known.
-for at = first_queue, last_queue, 2 do
+for at = first_queue, last_queue, 3 do
   local after = ARGV[at + 1]
   if after ~= '' then
     select_queue(ARGV[at])
@@ -101,7 +109,7 @@ for at = first_queue, last_queue, 2 do
 end
 
 select_queue('default')
-for at = last_queue + 2, #ARGV, 3 do
+for at = last_queue + 3, #ARGV, 3 do
   if ARGV[at] == '' then
     select_queue(ARGV[at + 1])
   -- Another worker may have reclaimed the entry since it was fetched. Its lease begins now.
@@ -115,7 +123,7 @@ end
 -- of the server.
 local function read_queue()
   for _ = 1, 3 do
-    local free = limit - #started
+    local free = math.min(limit - #started, queue_room[queue_name] or limit)
     if free <= 0 then break end
     local reply = redis.pcall('XREADGROUP', 'GROUP', 'workers', consumer,
       'COUNT', free, 'STREAMS', queue, '>')
@@ -140,7 +148,7 @@ local function read_queue()
 end
 
 local found_paused
-for at = first_queue, last_queue, 2 do
+for at = first_queue, last_queue, 3 do
   select_queue(ARGV[at])
   if is_paused() then
     found_paused = found_paused or {}

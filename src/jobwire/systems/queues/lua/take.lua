@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- take: start jobs of some queues, one under each token, until there is none or no token is left.
 --
--- Each queue first gets its part of the tokens; what others leave goes to those that have more jobs.
+-- Each queue first gets its part of the tokens; what others leave goes to those that have more jobs, up
+-- to the `most` that may start.
 -- Delayed jobs that are due are promoted first, also while none may be started: the queue is paused
 -- or limited, or the worker itself starts none for `hold_ms`.
 --
@@ -10,7 +11,7 @@
 --   ...      the same of further queues
 -- ARGV
 --   now_ms, extras, lock_ms, limit_max, limit_ms, name, worker_id
---   ...   for each queue: hold_ms, part; then a token for each job
+--   ...   for each queue: hold_ms, part, most; then a token for each job
 -- RETURNS
 --   answers   for each queue an array of these; without one of the last four it may have more jobs
 --   job       its id, what a worker has to know of it and the number of its token follow
@@ -22,7 +23,7 @@
 -- CLAUSES B-2 B-8 B-10 B-19 B-21 B-27
 -- INCLUDE queue events enqueue fetch
 local QUEUES = 8
-local TOKENS = QUEUES + 2 * #KEYS
+local TOKENS = QUEUES + 3 * #KEYS
 local by = {
   lock_ms = ARGV[3], limit_max = tonumber(ARGV[4]), limit_ms = tonumber(ARGV[5]),
   name = ARGV[6], worker_id = ARGV[7],
@@ -79,17 +80,20 @@ local function take_some(found, last)
 end
 
 local function take_from(found, most)
-  local last = math.min(#ARGV, next_token + most - 1)
+  local first = next_token
+  local last = math.min(#ARGV, next_token + math.min(most, found.most) - 1)
   if not found.is_over and next_token <= last then tried(found, take_some, found, last) end
+  found.most = found.most - (next_token - first)
 end
 
 local all, answers = {}, {}
 for at, key in ipairs(KEYS) do
   answers[at] = {}
   all[at] = {
-    q = prefix_of(key), hold_ms = tonumber(ARGV[QUEUES + 2 * at - 2]), answers = answers[at],
+    q = prefix_of(key), hold_ms = tonumber(ARGV[QUEUES + 3 * at - 3]), answers = answers[at],
+    most = tonumber(ARGV[QUEUES + 3 * at - 1]),
   }
-  take_from(all[at], tonumber(ARGV[QUEUES + 2 * at - 1]))
+  take_from(all[at], tonumber(ARGV[QUEUES + 3 * at - 2]))
 end
 for _, found in ipairs(all) do take_from(found, #ARGV) end
 for _, found in ipairs(all) do

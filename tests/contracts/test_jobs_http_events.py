@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.job.messages import Done, Report
+from jobwire.job.messages import Done, Released, Report
 from jobwire.local import LocalValkey
 from tests.support import clause, wait_until_sync
 from tests.support.jobs_http import JsonObject, Seen, ServedJobs, bearer, problem
@@ -331,3 +331,53 @@ def test_j17_every_kind_of_disconnect_frees_the_stream(served: ServedJobs) -> No
     wait_until_sync(lambda: served.streams.open == 0, "all streams to be closed")
     wait_until_sync(lambda: served.follower.followed == 0, "no job to be followed any more")
     wait_until_sync(lambda: served.under_way == 0, "no request in flight")
+
+
+@clause("A-8", "J-15")
+async def test_a08_a_released_run_is_taken_back_from_readers_of_the_clean_view(
+    served: ServedJobs, lab: StreamsLab, raw: Raw
+) -> None:
+    """A release takes the delivery back: neither it nor the attempt tells the runs apart."""
+    worker = await lab.worker("chat")
+    job_id = served.submit()["job_id"]
+    with (
+        served.events(job_id) as plain,
+        served.events(job_id, "?view=clean") as clean,
+        served.events(job_id, "?view=clean&data=message") as page,
+    ):
+        (leased,) = await worker.take(1)
+        await worker.report([(leased, Report("token", '{"text":"one"}', step="llm"))])
+        shown = clean.until("token")[-1]
+        await worker.settle([(leased, Released())], 0)
+        (leased,) = await worker.take(1)
+        await worker.report([(leased, Report("token", '{"text":"two"}', step="llm"))])
+        await worker.settle([(leased, Done('"two"'))], 0)
+        everything = plain.rest()
+        rest, messages = clean.rest(), page.rest()
+    assert names(everything) == [
+        *("hello", "queued", "running", "token", "queued", "running", "token", "done")
+    ]
+    assert names(rest) == ["queued", "running", "rollback", "token", "done"]
+    assert rest[2] == Seen("rollback", {"to": "0-0"}, None)
+    assert "rollback" in names(messages), "also for an EventSource"
+
+    with served.events(job_id, "?view=clean") as later:
+        assert names(later.rest()) == [
+            *("hello", "queued", "running", "queued", "running", "token", "done")
+        ]
+    with served.events(job_id, "?view=clean", Last_Event_ID=str(shown.id)) as resumed:
+        assert resumed.rest()[1:] == rest
+    after = str(rest[1].id)
+    with served.events(job_id, "?view=clean", Last_Event_ID=after) as resumed:
+        assert resumed.rest()[1:] == rest[2:], "behind the start of the run that takes it back"
+    problem(served.client.get(f"/v1/jobs/{job_id}/events?view=all"), 422, "invalid_request")
+
+
+@clause("A-8", "J-39")
+def test_a08_foreign_runs_are_taken_back(served: ServedJobs, raw: Raw) -> None:
+    job_id = served.submit()["job_id"]
+    raw.call("HSET", f"job:{job_id}", "status", "running")
+    for kind in ("running", "token", "running", "log", "done"):
+        add(raw, job_id, kind)
+    with served.events(job_id, "?view=clean") as events:
+        assert names(events.rest()) == ["hello", "queued", "running", "running", "log", "done"]

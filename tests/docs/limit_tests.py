@@ -222,6 +222,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "one read of a job's events": (
         "systems/jobs/test_follow.py::test_j17_a_reader_with_a_full_buffer_delays_no_other_and_misses_nothing",
     ),
+    "one read of a job's past for the clean view": (
+        "systems/jobs/test_clean_view.py::test_a08_many_readers_of_a_job_read_its_past_once",
+    ),
     "one read of a queue's events": (
         "systems/queues/test_follow.py::test_b12_a_slow_reader_misses_no_event",
     ),

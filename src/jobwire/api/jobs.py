@@ -157,6 +157,14 @@ class EventFilter(Struct, frozen=True):
             examples=["plain"],
         ),
     ] = "whole"
+    view: Annotated[
+        Literal["plain", "clean"],
+        Meta(
+            description="`clean`: without the reports of runs that a later run has superseded; a "
+            "reader that has some gets `rollback`",
+            examples=["clean"],
+        ),
+    ] = "plain"
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────
@@ -656,7 +664,8 @@ EVENTS: Final = Operation(
     tag="jobs",
     description="Server-sent events: `hello` first, then every event since the beginning (or since "
     "`Last-Event-ID`), each with its id; the stream ends after `done`, `error` or `canceled`. "
-    "`gap` is sent where events may be missing.",
+    '`gap` is sent where events may be missing. With `view=clean`, `rollback` (`{"to": id}`): the '
+    "reports after that event do not count any more.",
     query=EventFilter,
     headers=(
         Header(

@@ -17,6 +17,7 @@ from jobwire.gateway.request import Send
 E = TypeVar("E")
 _HELLO: Final = "hello"
 _GAP: Final = "gap"
+_ROLLBACK: Final = "rollback"
 _WRITE_BYTES: Final = 16 << 10
 """Bytes per write, and the connection's write buffer limit: a client that does not read occupies
 its event buffer and little more."""
@@ -111,7 +112,7 @@ class EventStream:
         """The id of the last event that the client has or that was buffered for it: the position to
         resume from after a refusal."""
 
-    # `hello` and `gap` have no id, so that resuming never skips an event of the job.
+    # `hello`, `gap` and `rollback` have no id, so that resuming never skips an event of the job.
 
     def send_hello(self, content: object) -> bool:
         """Send the first event of a stream: its subject, as JSON."""
@@ -125,6 +126,10 @@ class EventStream:
         name, subject = self._gap
         content = msgspec.json.encode({name: subject, "after": self.last_id})
         return self.push(SseEvent(_GAP, content))
+
+    def send_rollback(self, to: str) -> bool:
+        """Send that the reports after the event `to` do not count; returns like `push`."""
+        return self.push(SseEvent(_ROLLBACK, msgspec.json.encode({"to": to})))
 
     def push(self, item: Item) -> bool:
         """Buffer an event; False if the buffer is full or the stream has ended."""
@@ -223,6 +228,9 @@ class EventWriter(Generic[E]):
 
     def send_gap(self) -> bool:
         return self._stream.send_gap()
+
+    def send_rollback(self, to: str) -> bool:
+        return self._stream.send_rollback(to)
 
     def end(self) -> None:
         self._stream.end()

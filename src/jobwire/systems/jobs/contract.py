@@ -407,17 +407,23 @@ class EventType(StrEnum):
 
 
 TERMINAL_EVENTS: Final = frozenset({EventType.DONE, EventType.ERROR, EventType.CANCELED})
+RECORD_EVENTS: Final = frozenset({EventType.STEP_DONE, EventType.SUSPENDED})
+"""What a later run goes on after: the reports before one of them are never taken back (A-8)."""
+STATE_EVENTS: Final = (
+    TERMINAL_EVENTS | RECORD_EVENTS | {EventType.QUEUED, EventType.RUNNING, EventType.RETRYING}
+)
+"""All others are reports of a run."""
+CONTINUED: Final = "continued"
+"""A report: this run goes on with the text of the one before, of `at` characters (A-8)."""
 
 HELLO: Final = "hello"
 GAP: Final = "gap"
+ROLLBACK: Final = "rollback"
 """Sent by the gateway to one reader, never written to a stream."""
 
 EVENT_TYPE: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
-RESERVED_TYPES: Final = frozenset({*TERMINAL_EVENTS, HELLO, GAP})
-RESERVED_KINDS: Final[frozenset[str]] = RESERVED_TYPES | {
-    *(EventType.QUEUED, EventType.RUNNING, EventType.RETRYING, EventType.STEP_DONE, "failed"),
-    EventType.SUSPENDED,
-}
+RESERVED_TYPES: Final = frozenset({*TERMINAL_EVENTS, HELLO, GAP, ROLLBACK})
+RESERVED_KINDS: Final[frozenset[str]] = RESERVED_TYPES | STATE_EVENTS | {"failed"}
 """Types that no handler may use: a reader would take them for a change of the job's state."""
 
 

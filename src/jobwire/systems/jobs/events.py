@@ -51,6 +51,11 @@ class StreamEvent:
         return self.kind in TERMINAL_EVENTS
 
     @property
+    def step(self) -> str:
+        """What wrote it."""
+        return self._field(EventField.STEP)
+
+    @property
     def data(self) -> bytes:
         """The event's own data, as JSON."""
         if self._data is None:

@@ -12,22 +12,29 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Final, Protocol, cast
+from weakref import WeakValueDictionary
 
 from jobwire.job.messages import JobId
+from jobwire.systems.jobs.clean_view import CleanReader, CleanView, RollbackReader
 from jobwire.systems.jobs.contract import (
     EVENTS_SUFFIX,
+    RECORD_EVENTS,
+    STATE_EVENTS,
     TERMINAL_EVENTS,
     EventType,
     Field,
 )
 from jobwire.systems.jobs.events import StreamEvent, read_events
-from jobwire.valkey import Config, Reply, ValkeyError
+from jobwire.valkey import Config, Reply, ServerError, ValkeyError
 from jobwire.valkey.stream_follower import StreamFollower
 from jobwire.valkey.stream_ids import START, Position
 from jobwire.valkey.stream_subscriptions import EventReader, Rules
 
 _GRACE_S: Final = 5.0
 """How long the terminal event may follow the terminal status: a foreign worker writes it second."""
+_SCAN: Final = 200
+"""Events of one read for a clean view."""
+_RETRY_S: Final = 1.0
 
 
 class EventKeys(Protocol):
@@ -50,6 +57,8 @@ class Follower:
             on_other=self._job_changed,
             until_overdue=lambda end: asyncio.get_running_loop().call_later(_GRACE_S, end),
         )
+        self._views: WeakValueDictionary[str, CleanView] = WeakValueDictionary()
+        """Of jobs that have readers of the clean view, which keep them."""
 
     @property
     def followed(self) -> int:
@@ -88,6 +97,57 @@ class Follower:
         `finished`: the job's hash has a terminal status.
         """
         return self._streams.watch(self._keys.events(job_id), reader, after, finished=finished)
+
+    def watch_clean(
+        self,
+        job_id: JobId,
+        reader: RollbackReader,
+        after: Position = START,
+        *,
+        finished: bool = False,
+        started_ms: int = 0,
+        is_behind: bool = False,
+    ) -> Callable[[], None]:
+        """Send the events of the clean view after a position (`CleanReader` has the arguments);
+        call the result to unsubscribe."""
+        key = self._keys.events(job_id)
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = CleanView()
+        clean = CleanReader(
+            reader,
+            view,
+            partial(self._scan, key),
+            after,
+            started_ms=started_ms,
+            is_behind=is_behind,
+        )
+        return self._streams.watch(key, clean, after, finished=finished)
+
+    async def is_behind(self, job_id: JobId, position: Position) -> bool:
+        """Whether the event at a position does not tell if the next one takes something back: it is
+        a change of state, or gone; ValkeyError if the server does not answer."""
+        args = (self._keys.events(job_id), position.id, position.id)
+        found = read_events(await self._streams.connection.call("XRANGE", *args))
+        return not found or found[0].kind in STATE_EVENTS - RECORD_EVENTS
+
+    async def _scan(self, key: str, view: CleanView, lacks: Callable[[], bool]) -> None:
+        """Add the events that a view does not know; one reader reads for all of them."""
+        view.reading = view.reading or asyncio.Lock()
+        async with view.reading:
+            is_whole = not lacks()
+            while not is_whole:
+                args = (key, f"({view.known.id}", "+", "COUNT", _SCAN)
+                try:
+                    events = read_events(await self._streams.connection.call("XRANGE", *args))
+                except ServerError:
+                    return  # a key of another type has no events
+                except ValkeyError:
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                for event in events:
+                    view.add(view.known, event)
+                is_whole = len(events) < _SCAN
 
     async def until_ended(self, job_id: JobId, timeout_s: float) -> None:
         """Return when the job has ended, after the timeout, or when this process stops."""

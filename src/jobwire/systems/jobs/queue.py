@@ -47,7 +47,7 @@ _SIGNAL: Final = script("signal")
 _COPY: Final = script("copy_record")
 
 _MAX_SCANNED: Final = 1_000
-_STATUS_AND_TENANT: Final = (Field.JOB_ID, Field.STATUS, Extra.TENANT)
+_STATUS_AND_TENANT: Final = (Field.JOB_ID, Field.STATUS, Extra.TENANT, Extra.STARTED_TS)
 _FILTERED: Final = (Field.STATUS, Field.TASK)
 _LISTED: Final = (
     Field.JOB_ID,
@@ -81,6 +81,8 @@ class StatusAndTenant(NamedTuple):
 
     status: Status
     tenant: str
+    started_ms: int | None
+    """When its newest run began; None if it has not, or not with a worker of ours."""
 
 
 class Selection(NamedTuple):
@@ -374,10 +376,11 @@ def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> 
 
 
 def _read_status_and_tenant(reply: Reply) -> StatusAndTenant | None:
-    job_id, status, tenant = cast("list[str | None]", reply)
+    job_id, status, tenant, started = cast("list[str | None]", reply)
     if job_id is None and status is None:
         return None
-    return StatusAndTenant(read_status(status or Status.QUEUED), tenant or "")
+    started_ms = number(started) if started else None
+    return StatusAndTenant(read_status(status or Status.QUEUED), tenant or "", started_ms)
 
 
 def _read_page(reply: Reply) -> QueuePage:

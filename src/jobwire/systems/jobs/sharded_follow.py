@@ -6,6 +6,7 @@ from typing import Final
 
 from jobwire.job.ids import shard_of
 from jobwire.job.messages import JobId
+from jobwire.systems.jobs.clean_view import RollbackReader
 from jobwire.systems.jobs.events import StreamEvent
 from jobwire.systems.jobs.follow import Follower
 from jobwire.systems.jobs.shards import Shard, Shards
@@ -71,6 +72,28 @@ class ShardedFollower:
     ) -> Callable[[], None]:
         """Send every event after a position to `reader`; call the result to unsubscribe."""
         return self._of(job_id).watch(job_id, reader, after, finished=finished)
+
+    def watch_clean(
+        self,
+        job_id: JobId,
+        reader: RollbackReader,
+        after: Position = START,
+        *,
+        finished: bool = False,
+        started_ms: int = 0,
+        is_behind: bool = False,
+    ) -> Callable[[], None]:
+        """The same in the clean view."""
+        return self._of(job_id).watch_clean(
+            *(job_id, reader, after),
+            finished=finished,
+            started_ms=started_ms,
+            is_behind=is_behind,
+        )
+
+    async def is_behind(self, job_id: JobId, position: Position) -> bool:
+        """Whether the event at a position does not tell if the next one takes something back."""
+        return await self._of(job_id).is_behind(job_id, position)
 
     async def until_ended(self, job_id: JobId, timeout_s: float) -> None:
         """Return when the job has ended, after the timeout, or when this process stops."""

@@ -17,7 +17,7 @@ from jobwire.gateway.sse import EventWriter, SseEvent
 from jobwire.gateway.sse_connections import SseConnections
 from jobwire.job.messages import JobId
 from jobwire.systems.jobs.any_shards import AnyFollower, AnyQueue
-from jobwire.systems.jobs.contract import TERMINAL_EVENTS
+from jobwire.systems.jobs.contract import TERMINAL_EVENTS, Status
 from jobwire.systems.jobs.events import StreamEvent
 from jobwire.systems.jobs.http import request_parser
 from jobwire.valkey import ValkeyError
@@ -28,6 +28,8 @@ WHOLE: Final = "whole"
 MESSAGE: Final = "message"
 """As `whole`, but every event is named `message`: an EventSource delivers only names that it has a
 listener for, and handlers have types of their own."""
+
+_UNKNOWN_MS: Final = 1 << 62
 
 
 class EventRoutes:
@@ -51,15 +53,28 @@ class EventRoutes:
         if finished and after != START and await self._has_seen_all(job_id, after):
             await request.reply_nothing()
             return
+        watch = self._follower.watch
+        if query.view == "clean":
+            started_ms = state.started_ms
+            if started_ms is None:  # a foreign worker does not say when
+                started_ms = 0 if state.status is Status.QUEUED else _UNKNOWN_MS
+            is_behind = after != START and await self._is_behind(job_id, after)
+            watch = partial(self._follower.watch_clean, started_ms=started_ms, is_behind=is_behind)
         await self._streams.serve(
             request,
-            lambda stream: self._follower.watch(
+            lambda stream: watch(
                 job_id, EventWriter(stream, _ENCODERS[query.data]), after, finished=finished
             ),
             hello=api.Hello(job_id, state.status.value),
             gap=("job_id", job_id),
             table_use=self._follower.table_use,
         )
+
+    async def _is_behind(self, job_id: JobId, after: Position) -> bool:
+        try:
+            return await self._follower.is_behind(job_id, after)
+        except ValkeyError:
+            return True  # the stream waits until Valkey is available again
 
     async def _has_seen_all(self, job_id: JobId, after: Position) -> bool:
         """Whether no event can follow. An EventSource reconnects after every end of a stream: if

@@ -140,6 +140,8 @@ class JobInfo(NamedTuple):
     """The job's options as its producer wrote them, on a wire that has them."""
     priority: int = 0
     parent: "ParentJob | None" = None
+    reported: bool = False
+    """An earlier run has reported something. Unlike `deliveries`, nothing takes this back."""
 
 
 class ParentJob(NamedTuple):

@@ -64,6 +64,7 @@ class Start(msgspec.Struct, tag=True):
     opts_json: str = "{}"
     priority: int = 0
     parent: tuple[str, str] | None = None
+    reported: bool = False
     lifespan: tuple[str, str, str] | None = None
     """Module, path and name of the App's lifespan, which the child enters before its first job."""
 
@@ -83,7 +84,7 @@ class Start(msgspec.Struct, tag=True):
         record = (sink.steps.rules, sink.steps.fields, sink.steps.now_ms, sink.steps.names)
         of_sink = (*kinds, sink.any_progress, sink.max_result_bytes, *record)
         head = (module, path, function, job.id, job.source, job.task, payload_json)
-        wire = (json.dumps(dict(job.opts)), job.priority, job.parent)
+        wire = (json.dumps(dict(job.opts)), job.priority, job.parent, job.reported)
         return Start(*head, *rest, *of_sink, *wire, lifespan)
 
     def job(self) -> JobInfo:
@@ -93,7 +94,7 @@ class Start(msgspec.Struct, tag=True):
         opts = cast("dict[str, Json]", json.loads(self.opts_json))
         parent = ParentJob(*self.parent) if self.parent else None
         head = (JobId(self.job_id), self.source, self.task, payload)
-        return JobInfo(*head, *rest, opts, self.priority, parent)
+        return JobInfo(*head, *rest, opts, self.priority, parent, self.reported)
 
 
 class ReportAck(msgspec.Struct, tag=True):

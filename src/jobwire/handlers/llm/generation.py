@@ -148,8 +148,9 @@ async def with_retries(
 
 
 async def begin(ctx: TaskContext) -> None:
-    """Emit `reset` if an earlier run of the job may have emitted events."""
-    if ctx.attempt > 1 or ctx.job.deliveries > 1:
+    """Emit `reset` if an earlier run of the job may have emitted events. A release takes its
+    delivery back."""
+    if ctx.job.reported or ctx.attempt > 1 or ctx.job.deliveries > 1:
         await emit_reset(ctx, "the job was started again")
 
 

@@ -17,12 +17,12 @@ _NO_POLICY: Final = Policy()
 _MaybeText: TypeAlias = str | None
 _Row: TypeAlias = tuple[str, str, str, str, str, int, int, _MaybeText, *tuple[_MaybeText, ...]]
 """The entry's name, id, task, payload, token, attempt, deliveries, creation time; then, if they
-were read, the extras of the hash: max_attempts, timeout_s, tenant, traceparent, and steps and
-parent if it has records or a parent."""
+were read, the extras of the hash: max_attempts, timeout_s, tenant, traceparent, and steps, parent
+and reports if it has one of them."""
 
 
-_EXTRAS: Final = 5
-"""Extras before the parent."""
+_FIRST: Final = 4
+"""Extras that are there if any are."""
 
 
 class FetchedEntry(NamedTuple):
@@ -75,21 +75,21 @@ def read_leased(row: Reply, payloads: Mapping[str, str]) -> LeasedJob:
     queue = DEFAULT_QUEUE
     if QUEUE_SEPARATOR in entry:
         queue, entry = split_name(entry)
-    policy, tenant, traceparent, records = _NO_POLICY, "", "", 0
+    policy, tenant, traceparent = _NO_POLICY, "", ""
     if extras:
-        max_attempts, timeout_s, tenant, traceparent, *steps = extras
-        if steps:
-            records = number(steps[0]) or 0
+        max_attempts, timeout_s, tenant, traceparent = extras[:_FIRST]
         if max_attempts or timeout_s:
             policy = Policy(number(max_attempts), seconds(timeout_s or ""))
-    if extras and len(extras) > _EXTRAS and (parent := extras[_EXTRAS]):
-        # The queue of a parent is not known, nor needed.
+    if len(extras) > _FIRST:
+        steps, parent, reports = extras[_FIRST:]
         job = JobInfo(
             *(JobId(job_id), queue, task, read_payload(payload), attempt, deliveries),
             *(number(created_ms) or 0, tenant or "", traceparent or ""),
-            parent=ParentJob("", parent.partition(" ")[0]),
+            # The queue of a parent is not known, nor needed.
+            parent=ParentJob("", parent.partition(" ")[0]) if parent else None,
+            reported=bool(reports),
         )
-        return LeasedJob(job, Token(token), policy, None, entry, records)
+        return LeasedJob(job, Token(token), policy, None, entry, number(steps) or 0)
     job = JobInfo(
         JobId(job_id),
         queue,
@@ -101,4 +101,4 @@ def read_leased(row: Reply, payloads: Mapping[str, str]) -> LeasedJob:
         tenant or "",
         traceparent or "",
     )
-    return LeasedJob(job, Token(token), policy, None, entry, records)
+    return LeasedJob(job, Token(token), policy, None, entry)

@@ -196,7 +196,7 @@ class OpenAiRoutes:
             )
             reader.on_done = lambda: self._start(self._finish(reader, job_id))
             watch = self._start(self._end_abandoned(reader, job_id))
-            detach = self._follower.watch(job_id, reader)
+            detach = self._follower.watch_clean(job_id, reader)
 
             def stop() -> None:
                 detach()

@@ -1,7 +1,7 @@
 """Writes the events of a `chat` job to one stream as OpenAI's chunks.
 
-A chunk cannot be taken back: an answer that starts anew after text was sent ends with an error, and
-text that may be replaced is held until the job has ended.
+A chunk cannot be taken back: an answer that starts anew after text was sent, in the same run or in
+a later one, ends with an error, and text that may be replaced is held until the job has ended.
 """
 
 from collections.abc import Callable, Mapping
@@ -73,6 +73,16 @@ class ChunkReader:
 
     def send_gap(self) -> bool:
         return self._stream.push(_event(server_error("server_error", "events are missing")))
+
+    def send_rollback(self, to: str) -> bool:  # noqa: ARG002 - the answer has one text
+        """The job was released, retried or taken over, and its next run begins anew."""
+        if not self._has_text:
+            return True
+        text = "the answer was interrupted and starts anew; repeat the request"
+        if not self._stream.push(_event(server_error("server_error", text))):
+            return False
+        self._stream.end()
+        return True
 
     def end(self) -> None:
         self.is_over = True

@@ -177,6 +177,13 @@ def test_o2_a_job_that_starts_again_or_waits_has_a_note() -> None:
     token = Event(type="token", data={"text": "The sky"})
     assert _notes(first, token, first, token) == ["starts again: its worker has stopped"]
     waiting = [Event(type="waiting", data={"before": before}) for before in (1, 3)]
+    released = [Event(type="queued"), first, Event(type="rollback", data={"to": "0-0"})]
+    assert _notes(first, token, *released) == ["starts again: the text so far does not count"]
+    to_step = Event(type="rollback", data={"to": "5-0"})
+    assert _notes(first, token, Event(type="queued"), first, to_step) == [
+        "starts again: the text since its last step does not count"
+    ]
+    assert _notes(first, *released) == [], "nothing was printed"
     assert _notes(first, *waiting) == [
         "waiting for the model: 1 job is served first",
         "waiting for the model: 3 jobs are served first",

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobwire.api import jobs as api
 from jobwire.client.errors import BadAnswer
 from jobwire.client.event_cursor import JobEventCursor
 from jobwire.client.messages import Event
 from jobwire.client.sse import Frame, Parser
+from jobwire.systems.jobs import contract
 from tests.support import clause
 
 HELLO = b'event: hello\ndata: {"job_id":"j","status":"running"}\n\n'
@@ -82,6 +84,29 @@ def test_r8_a_gap_is_returned_and_earlier_ids_may_follow() -> None:
     found = cursor.feed(HELLO + gap + _event("7-0", "queued"))
     assert _names(found) == [(None, "gap"), ("7-0", "queued")]
     assert cursor.last_id == "7-0"
+
+
+@clause("A-8")
+def test_a08_a_rollback_is_returned_and_names_what_does_not_count() -> None:
+    cursor = JobEventCursor()
+    cursor.connecting()
+    kinds = ("queued", "running", "token", "step_done", "log", "running")
+    frames = b"".join(_event(f"{8 + n}-{n}", kind) for n, kind in enumerate(kinds))
+    rollback = b'event: rollback\ndata: {"to":"11-3"}\n\n'
+    *events, taken_back = cursor.feed(HELLO + frames + rollback)
+    assert (taken_back.type, taken_back.id) == ("rollback", None)
+    assert cursor.last_id == "13-5", "the position is that of the last event"
+    gone = [event.type for event in events if taken_back.takes_back(event)]
+    assert gone == ["log"]
+    (all_of_it,) = cursor.feed(b'event: rollback\ndata: {"to":"0-0"}\n\n')
+    gone = [event.type for event in events if all_of_it.takes_back(event)]
+    assert gone == ["token", "log"], "changes of state stay"
+    assert not any(event.takes_back(other) for event in events for other in events)
+
+
+@clause("A-8")
+def test_a08_both_sides_know_the_same_changes_of_state() -> None:
+    assert api.STATE_EVENTS == contract.STATE_EVENTS
 
 
 def test_an_ended_job_whose_last_event_is_trimmed_is_not_followed_forever() -> None:

@@ -64,6 +64,11 @@ class PageSite:
         program = self.fleet.start("gateway", "--port", str(port), env=env)
         program.wait_for_line("gateway on", timeout_s=60)
 
+    def start_reader(self) -> Program:
+        """A worker that gives up its jobs soon after SIGTERM."""
+        env = {GATE: str(self._gates), "JOBWIRE_WORKER_DRAIN": "200ms"}
+        return self.fleet.start_worker("tests.page.reader:app", **env)
+
     def let(self, gate: str) -> None:
         """Release the job that waits at this gate."""
         (self._gates / gate).touch()

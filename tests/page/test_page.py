@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from jobwire.client import NewJob
+from tests.page.reader import WORDS
 from tests.page.site import (
     PageSite,
     again_in_the_other_theme,
@@ -596,6 +597,32 @@ def test_o04_a_phone_has_a_bar_and_no_sideways_scroll(
             assert min(small) >= 44
         click_text(page, ".tabbar button", "More")
         page.until_text("dialog", "Switch theme")
+
+
+@clause("A-8", "O-4")
+@pytest.mark.parametrize("size", [None, PHONE], ids=["desktop", "phone"])
+def test_a08_the_text_of_a_job_that_is_taken_over_is_shown_once(
+    site: PageSite, browser: Browser, fresh: Fresh, size: tuple[int, int] | None
+) -> None:
+    gate = fresh("gate")
+    victim = site.start_reader()
+    job_id = site.client.submit("read aloud", {"gate": gate}).job_id
+    with browser.page(size) if size else browser.page() as page:
+        show(page, site.url, f"#/jobs/streams/{job_id}", "A lease protects a job from")
+        victim.terminate()
+        assert victim.wait() == 0
+        page.until_text(".attempts", "Attempt 1")
+        site.let(gate)
+        with site.start_reader():
+            page.until_text(".jobhead", "Done")
+        page.until_text(".events", "at the same time")
+        texts = "[...document.querySelectorAll('.events .tokens')].map((e) => e.innerText)"
+        until(page, f"{texts}.join('') === {json.dumps(WORDS)}", "the text once")
+        types = page.run("[...document.querySelectorAll('.events .st')].map((e) => e.innerText)")
+        assert types.count("running") == 2, "each run stays visible"
+        page.until_text(".attempts", "2")
+        wide = page.run("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, f"{wide} px too wide"
 
 
 @clause("D-17")

@@ -30,6 +30,8 @@ _CURSOR: Final = r"^[0-9]{1,16}-[\x21-\x7e]{1,512}$(?!\n)"
 StatusName = Literal["queued", "running", "done", "error", "canceled"]
 STATUSES: Final = ("queued", "running", "done", "error", "canceled")
 ENDED: Final = frozenset({"done", "error", "canceled"})
+STATE_EVENTS: Final = frozenset({*STATUSES, "retrying", "suspended", "step_done"})
+"""Types of events that are never taken back; all others are reports of a handler."""
 Status = Annotated[str, Meta(extra_json_schema={"enum": list(STATUSES)})]
 Anything = Annotated[Any, Meta(extra_json_schema={})]
 Object = Annotated[Any, Meta(extra_json_schema={"type": "object"})]

@@ -48,6 +48,8 @@ class EventView:
                 self._progress(data)
             case "token":
                 return self._token(data)
+            case "rollback":
+                return self._taken_back(data)
             case "reset":
                 self.text_printed = False
                 return [Piece("note", f"starts again: {_text(data, 'reason')}")]
@@ -74,6 +76,15 @@ class EventView:
         # Its worker has stopped or died without a failed attempt.
         self.percent, self.message, self.text_printed = None, "", False
         return [Piece("note", "starts again: its worker has stopped")]
+
+    def _taken_back(self, data: Mapping[str, Json]) -> list[Piece]:
+        had_text = self.text_printed
+        self.percent, self.message, self.text_printed = None, "", False
+        if not had_text:
+            return []
+        if data.get("to") == "0-0":
+            return [Piece("note", "starts again: the text so far does not count")]
+        return [Piece("note", "starts again: the text since its last step does not count")]
 
     def _progress(self, data: Mapping[str, Json]) -> None:
         percent = data.get("percent")

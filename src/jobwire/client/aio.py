@@ -5,7 +5,7 @@ import builtins
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 import httpx
 
@@ -301,10 +301,14 @@ class AsyncClient:
         )
         return await self.call(bulk.CANCEL_MANY, body=which)
 
-    def events(self, job_id: str, after: str | None = None) -> AsyncGenerator[Event]:
+    def events(
+        self, job_id: str, after: str | None = None, *, view: Literal["clean", "plain"] = "clean"
+    ) -> AsyncGenerator[Event]:
         """Yield the events of a job, from the first (or after the event with this id) to the last;
-        each once and in order, over any number of lost connections."""
-        return self.follow(jobs.EVENTS.url(job_id), JobEventCursor(after))
+        each once and in order, over any number of lost connections. If the job begins anew, a
+        `rollback` takes back what it reported before (`Event.takes_back`); the plain view has every
+        event of every run instead."""
+        return self.follow(f"{jobs.EVENTS.url(job_id)}?view={view}", JobEventCursor(after))
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────
 

@@ -13,7 +13,7 @@ from jobwire.api.jobs import ENDED, Hello
 from jobwire.api.queue_jobs import ENDED as QUEUE_ENDED
 from jobwire.api.queues import QueueHello
 from jobwire.client.errors import BadAnswer
-from jobwire.client.messages import Event, ImageProgress, QueueEventInfo
+from jobwire.client.messages import Event, ImageProgress, QueueEventInfo, position_of
 from jobwire.client.sse import Frame, Parser
 
 E = TypeVar("E")
@@ -66,7 +66,7 @@ class EventCursor(Generic[E]):
 
 class JobEventCursor(EventCursor[Event]):
     """The events of one job, each once and in order. Where the gateway can no longer guarantee
-    that, it sends a `gap`, which is passed on."""
+    that, it sends a `gap`, which is passed on, as is a `rollback`."""
 
     def __init__(self, after: str | None = None) -> None:
         super().__init__(after)
@@ -92,6 +92,8 @@ class JobEventCursor(EventCursor[Event]):
             # The events that follow a gap may have ids before the lost position.
             self.last_id, self._position = None, _START
             return Event(type="gap", data=msgspec.json.decode(frame.data))
+        if frame.event == "rollback":
+            return Event(type="rollback", data=msgspec.json.decode(frame.data))
         event = _event.decode(frame.data)
         if frame.id is not None:
             position = _parse_id(frame.id)
@@ -152,8 +154,7 @@ class ImageEventCursor(EventCursor[ImageProgress]):
 
 def _parse_id(event_id: str) -> tuple[int, int]:
     """Parse an id `<ms>-<number>` for comparison."""
-    time_ms, _, number = event_id.partition("-")
     try:
-        return int(time_ms), int(number or 0)
+        return position_of(event_id)
     except ValueError:
         raise BadAnswer(f"an event has the id {event_id!r}: is this jobwire?") from None

@@ -14,6 +14,7 @@ from jobwire.api.images import Image, ImagePage, StatusEvent
 from jobwire.api.job_queues import JobQueueInfo, PauseAnswer, PurgeAnswer
 from jobwire.api.jobs import (
     ENDED,
+    STATE_EVENTS,
     CancelAnswer,
     Failure,
     Job,
@@ -108,7 +109,8 @@ class Event(Struct, frozen=True, kw_only=True):
 
     type: str
     """`queued`, `running`, `progress`, `token`, `log`, `retrying`, `done`, `error`, `canceled`, a
-    type of the handler's own; or `gap`: events before the next one may be lost."""
+    type of the handler's own; or `gap`: events before the next one may be lost; or `rollback`: the
+    job begins anew, and some earlier events do not count any more (`takes_back`)."""
     ts: int = 0
     step: str = ""
     data: Json = None
@@ -118,6 +120,19 @@ class Event(Struct, frozen=True, kw_only=True):
     def ends_job(self) -> bool:
         """Whether this is the job's last event."""
         return self.type in ENDED
+
+    def takes_back(self, earlier: "Event") -> bool:
+        """Whether this is a `rollback` after which an earlier event does not count any more."""
+        if self.type != "rollback" or earlier.type in STATE_EVENTS or earlier.id is None:
+            return False
+        to = self.data["to"] if isinstance(self.data, dict) else None
+        return position_of(earlier.id) > position_of(str(to))
+
+
+def position_of(event_id: str) -> tuple[int, int]:
+    """An event's id `<ms>-<number>`, for comparison; ValueError if it is none."""
+    time_ms, _, number = event_id.partition("-")
+    return int(time_ms), int(number or 0)
 
 
 class QueueEventInfo(QueueEventData, frozen=True, kw_only=True):

@@ -55,15 +55,34 @@ export class Follower {
   }
 }
 
-// `heard` is called with each event of a job: {id, type, ts, step, data}; `gap` where some are missing.
+// Never taken back: every attempt stays visible.
+const STATES =
+  "queued running retrying suspended step_done done error canceled gap".split(" ");
+const place = (id) => id.split("-").map(Number);
+
+// Which events still count after a `rollback` to this id: all others were reported by a run that is superseded.
+export function keptAfter(to) {
+  const [ms, number] = place(to);
+  return ({ id, type }) => {
+    if (STATES.includes(type)) return true;
+    const [eventMs, eventNumber] = place(id);
+    return eventMs < ms || (eventMs === ms && eventNumber <= number);
+  };
+}
+
+// `heard` is called with each event of a job: {id, type, ts, step, data}; `gap` where some are missing;
+// `takenBack` with what tells the events that still count, when a later run begins anew.
 export class EventFollower extends Follower {
-  constructor(path, heard, gap) {
-    super(path, { data: "message" });
-    Object.assign(this, { heard, gap });
+  constructor(path, heard, gap, takenBack) {
+    super(path, { data: "message", view: "clean" });
+    Object.assign(this, { heard, gap, takenBack });
   }
 
   listen(source) {
     source.addEventListener("gap", () => this.gap());
+    source.addEventListener("rollback", ({ data }) =>
+      this.takenBack(keptAfter(JSON.parse(data).to)),
+    );
     source.onmessage = (event) => {
       this.lastId = event.lastEventId;
       const body = JSON.parse(event.data);

@@ -89,6 +89,12 @@ export class JobScreen {
   gap = () =>
     this.heard({ type: "gap", ts: now(), step: "", data: "some events are missing here" });
 
+  takenBack = (isKept) => {
+    this.events = this.events.filter(isKept);
+    this.shown &&= this.shown.filter(isKept);
+    update();
+  };
+
   paused(on) {
     this.shown = on ? [...this.events] : null;
   }

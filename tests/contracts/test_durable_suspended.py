@@ -257,7 +257,9 @@ async def test_j57_a_suspended_job_is_counted_as_long_as_it_is_kept(
     if end != "cancel":
         assert bytes_after(raw, *after) == [1, 0, 0, 0], "its own lifetime again"
     await lab.queue.cancel(job_id)
-    assert bytes_after(raw, 0, 400, DAY_S // 2, *after[1:]) == [1, 1, 1, 0, 0, 0], "as of an ended one"
+    assert bytes_after(raw, 0, 400, DAY_S // 2, *after[1:]) == [1, 1, 1, 0, 0, 0], (
+        "as of an ended one"
+    )
 
 
 @clause("J-57")

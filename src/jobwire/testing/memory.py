@@ -15,6 +15,7 @@ import msgspec
 from jobwire.job.engine import (
     MaintenanceTask,
     MissingRequirements,
+    Room,
     StepRules,
     Traits,
     no_missing_requirements,
@@ -49,6 +50,7 @@ from jobwire.job.messages import (
     Policy,
     Postponed,
     RateLimited,
+    Released,
     RenewAnswer,
     Report,
     ReportAnswer,
@@ -302,6 +304,12 @@ class SingleJobEngine:
 
     def set_slots(self, slots: int) -> None:
         """Nothing to do, as for `register`."""
+
+    def set_room(self, room: Room) -> None:
+        """Nothing to do: one job never exceeds a limit."""
+
+    def no_room(self, leased: LeasedJob) -> Outcome:  # noqa: ARG002 - of the protocol
+        return Released()
 
     async def wait(self, timeout_s: float, capacity: int = 1) -> bool:  # noqa: ARG002 - of the protocol
         try:

@@ -23,9 +23,11 @@ from jobwire.job.messages import (
     Suspended,
 )
 from jobwire.worker import App, Context
+from jobwire.worker.branches import Branches
 from jobwire.worker.codec import MAX_RESULT_BYTES
 from jobwire.worker.reports import REPORT_ADDED
 from jobwire.worker.steps import StepRecord
+from jobwire.worker.threads import Threads
 
 
 class Event(NamedTuple):
@@ -43,6 +45,8 @@ class RecordingSink:
         self.events: list[Event] = []
         self.steps = StepRecord(StepRules(262_144, 4_194_304, 1_000), record or {})
         self.stopped = False
+        self.branches: Branches | None = None
+        self.threads = Threads()
         self.uses: frozenset[Use] = frozenset()
         self.reserved_kinds: frozenset[str] = frozenset()
         self.any_progress = False

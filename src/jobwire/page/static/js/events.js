@@ -56,8 +56,7 @@ export class Follower {
 }
 
 // Never taken back: every attempt stays visible.
-const STATES =
-  "queued running retrying suspended step_done done error canceled gap".split(" ");
+const STATES = "queued running retrying suspended step_done done error canceled gap".split(" ");
 const place = (id) => id.split("-").map(Number);
 
 // Which events still count after a `rollback` to this id: all others were reported by a run that is superseded.

@@ -67,7 +67,8 @@ class StreamJob extends JobScreen {
   readJob = () => getJob(this.id);
   // A job that cannot be read (502) is not read again and again.
   isGone = ({ status }) => status === 404 || status === 502;
-  newFollower = () => new EventFollower(`${this.path}/events`, this.heard, this.gap, this.takenBack);
+  newFollower = () =>
+    new EventFollower(`${this.path}/events`, this.heard, this.gap, this.takenBack);
 
   took(event) {
     if (["done", "error", "canceled"].includes(event.type)) {

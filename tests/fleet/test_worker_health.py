@@ -108,3 +108,14 @@ def test_o7_the_program_of_a_container_is_known_by_its_command(
     line: str, program: str | None
 ) -> None:
     assert program_of(line.split(" ")) == program
+
+
+@clause("J-36")
+def test_j36_the_worker_program_reuses_the_process_of_a_handler(own_fleet: Fleet) -> None:
+    """uvloop, which only the program runs on, leaves a pipe that it has watched non-blocking: the
+    next job found its process dead."""
+    own_fleet.start_gateway()
+    own_fleet.start_worker("tests.worker.process_handlers:app", JOBWIRE_WORKER_SLOTS="1")
+    with own_fleet.client() as jobs:
+        results = [jobs.run("add-async", {"a": 2, "b": 3}) for _ in range(5)]
+    assert len({str(result) for result in results}) == 1, "one pid"

@@ -216,6 +216,10 @@ class Pipe(Generic[T]):
     def fileno(self) -> int:
         return self._sock.fileno()
 
+    def block(self) -> None:
+        """Receive waits. uvloop makes a socket that it watches non-blocking, for good."""
+        self._sock.setblocking(True)
+
     def is_closed(self) -> bool:
         """The other end is closed, and all it has sent was received. Does not wait."""
         try:

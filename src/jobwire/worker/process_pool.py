@@ -91,6 +91,7 @@ class ProcessPool:
     def _take_out(self, process: "HandlerProcess") -> None:
         self._idle.remove(process)
         self._loop.remove_reader(process.fileno())
+        process.block()
 
 
 class HandlerProcess:
@@ -172,6 +173,11 @@ class HandlerProcess:
         """Of the pipe to an idle process."""
         assert self._pipe is not None
         return self._pipe.fileno()
+
+    def block(self) -> None:
+        """Its pipe is no longer watched."""
+        assert self._pipe is not None
+        self._pipe.block()
 
     def discard_if_dead(self) -> bool:
         """Reap the process, which is idle, if it has ended or will take no more jobs."""

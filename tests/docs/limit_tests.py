@@ -3,10 +3,34 @@
 from typing import Final
 
 TESTS: Final[dict[str, tuple[str, ...]]] = {
-    "open connections": (
+    "open connections, and requests whose client has left": (
         "gateway/test_connections.py::test_o15_connections_that_await_nothing_make_space",
-        "gateway/test_connections.py::test_o15_a_connection_that_is_answered_is_not_closed_for_another",
+        "gateway/test_accounts.py::test_o15_a_request_whose_client_has_left_belongs_to_its_key",
     ),
+    "connected, within a head, or idle between requests": (
+        "gateway/test_accounts.py::test_o15_who_has_most_connections_gives_the_oldest",
+        "gateway/test_accounts.py::test_o15_a_connection_in_use_is_closed_last",
+    ),
+    "a request on a public route, or before its proof": (
+        "gateway/test_accounts.py::test_o15_an_invented_proof_without_its_body_keeps_nobody_out",
+        "gateway/test_accounts.py::test_o15_a_request_through_a_proxy_belongs_to_the_address_it_came_from",
+    ),
+    "an idle connection of one of `gateway.proxies`": (
+        "gateway/test_accounts.py::test_o15_idle_connections_of_a_proxy_are_kept",
+        "gateway/test_accounts.py::test_o15_idle_connections_of_a_proxy_are_bounded",
+    ),
+    "a request that has proved itself": (
+        "gateway/test_accounts.py::test_o15_one_key_leaves_a_quarter_and_gives_way",
+        "gateway/test_accounts.py::test_o15_keys_of_one_tenant_share_its_part",
+        "gateway/test_accounts.py::test_o15_a_wait_that_gives_way_is_answered",
+    ),
+    "a request of a key that is revoked": (
+        "gateway/test_accounts.py::test_o06_the_requests_of_a_revoked_key_are_ended",
+    ),
+    "the client has closed its side, no response has begun": (
+        "gateway/test_accounts.py::test_o15_a_half_closed_client_that_is_not_answered_is_reset",
+    ),
+    "accounts": ("gateway/test_accounts.py::test_o15_keys_without_a_request_are_forgotten",),
     "one read of a socket": ("gateway/test_attacks.py::test_o06_a_flood_of_requests_is_not_read",),
     "request line and headers": (
         "gateway/test_limits.py::test_huge_headers_are_431",
@@ -78,7 +102,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "answered, no further request (line ends do not count)": (
         "gateway/test_attacks.py::test_o06_an_idle_connection_is_closed_after_a_stray_line_end",
     ),
-    "`Prefer: wait`": ("contracts/test_jobs_http_read.py::test_o15_a_wait_is_bounded",),
+    "`Prefer: wait`": (
+        "contracts/test_jobs_http_read.py::test_o15_a_wait_is_bounded",
+        "gateway/test_accounts.py::test_o15_a_wait_ends_when_its_client_leaves",
+    ),
     "event stream, buffer full": (
         "gateway/test_sse_connections.py::test_a_client_that_does_not_read_is_dropped_alone",
     ),
@@ -115,7 +142,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "gateway/test_local_users.py::test_o06_a_client_that_has_left_is_no_user",
     ),
     "keys, rate buckets": ("gateway/test_limits.py::test_the_rate_limit_is_per_key",),
-    "open event streams": (
+    "open event streams of a key": (
         "gateway/test_sse_connections.py::test_open_streams_of_a_key_are_limited",
     ),
     "faults of one body": (

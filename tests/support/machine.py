@@ -23,10 +23,11 @@ def short_folder() -> Generator[Path]:
         yield Path(folder)
 
 
-def _has_ipv6() -> bool:
+def _can_bind(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::1", 0))
+        with socket.socket(family) as probe:
+            probe.bind((address, 0))
     except OSError:
         return False
     return True
@@ -54,5 +55,8 @@ needs_root: Final = pytest.mark.skipif(
     os.geteuid() != 0, reason="expected: only root can act for another user"
 )
 needs_ipv6: Final = pytest.mark.skipif(
-    not _has_ipv6(), reason="expected: this machine has no IPv6 on loopback"
+    not _can_bind("::1"), reason="expected: this machine has no IPv6 on loopback"
+)
+needs_loopback_network: Final = pytest.mark.skipif(
+    not _can_bind("127.0.0.9"), reason="expected: of 127.0.0.0/8 this machine has 127.0.0.1 only"
 )

@@ -89,6 +89,11 @@ TOO_MANY_STREAMS: Final = ProblemKind(
 TOO_MANY_BODIES: Final = ProblemKind(
     "too_many_bodies", 429, "request bodies of this key fill their share of the memory; retry"
 )
+TOO_MANY_REQUESTS: Final = ProblemKind(
+    "too_many_requests",
+    429,
+    "this key has its share of all requests that this gateway answers at a time; retry",
+)
 HEADERS_TOO_LARGE: Final = ProblemKind(
     "headers_too_large", 431, "the headers are too large or too many"
 )
@@ -106,11 +111,22 @@ NOT_READY: Final = ProblemKind(
 BUSY: Final = ProblemKind(
     "busy", 503, "request bodies fill the memory that this gateway has for them; retry"
 )
+DISPLACED: Final = ProblemKind(
+    "displaced", 503, "the oldest request of the key with most ended for another key; retry"
+)
 STOPPING: Final = ProblemKind("stopping", 503, "this gateway is stopping; try again")
 
 # What the gateway adds to the problems of an operation.
 EVERYWHERE: Final = (CROSS_SITE, PROXIED, FOREIGN_HOST, HEADERS_TOO_LARGE, INTERNAL)
-WITH_SCOPE: Final = (UNAUTHORIZED, BAD_KEY, OTHER_USER, FORBIDDEN, RATE_LIMITED)
+WITH_SCOPE: Final = (
+    UNAUTHORIZED,
+    BAD_KEY,
+    OTHER_USER,
+    FORBIDDEN,
+    RATE_LIMITED,
+    TOO_MANY_REQUESTS,
+    DISPLACED,
+)
 WITH_BINARY_BODY: Final = (TIMED_OUT, TOO_LARGE, WRONG_MEDIA_TYPE, ENCODED)
 WITH_BODY: Final = (INVALID_JSON, *WITH_BINARY_BODY, INVALID, TOO_MANY_BODIES, BUSY)
 ON_STREAMS: Final = (BAD_EVENT_ID, BAD_TOKEN, TOO_MANY_STREAMS, STOPPING)

@@ -79,11 +79,12 @@ class Admission:
         if scope != "public":
             token = request.query("token") if stream and b"authorization" not in headers else None
             if token is None:
-                request.principal = self.keyring.authenticate(headers.get(b"authorization"))
+                principal = self.keyring.authenticate(headers.get(b"authorization"))
             else:
-                request.principal = self.tokens.read(token, request.path)
-            require(request.principal, scope)
-            self._rate.spend(request.principal.key)
+                principal = self.tokens.read(token, request.path)
+            require(principal, scope)
+            self._rate.spend(principal.key)
+            request.prove(principal)
         self._limit_body(request, max_body)
 
     async def verify(
@@ -95,7 +96,7 @@ class Admission:
         principal = cast("object", await access.verify(request))
         if not isinstance(principal, Principal):
             raise TypeError(f"the verifier of {access.scheme} returned {principal!r}")
-        request.principal = principal
+        request.prove(principal)
 
     def _limit_body(self, request: HttpRequest, max_body: int) -> None:
         headers = request.headers

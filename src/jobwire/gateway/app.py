@@ -24,6 +24,7 @@ from jobwire.gateway import (
     sse_tokens,
 )
 from jobwire.gateway.access import SelfAuthenticated, access_name
+from jobwire.gateway.accounts import Accounts
 from jobwire.gateway.admission import Admission
 from jobwire.gateway.auth import Keyring
 from jobwire.gateway.cors import Cors
@@ -85,6 +86,8 @@ class Gateway:
         self._cors = Cors(settings.cors_origins)
         self._http_metrics = HttpMetrics()
         self.streams = streams
+        self.accounts = Accounts(settings.max_connections)
+        """Of the server that runs this gateway, if it is ours."""
 
         checks = [check for feature in features for check in feature.checks]
         remote = [feature.remote_health for feature in features if feature.remote_health]

@@ -6,7 +6,6 @@ is refused or disconnected. docs/limits.md lists the limits, decision 0145 says 
 """
 
 import asyncio
-import itertools
 import socket
 from collections import deque
 from datetime import timedelta
@@ -16,9 +15,18 @@ from urllib.parse import unquote
 import httptools
 
 from jobwire.api.problems import BAD_REQUEST, HEADERS_TOO_LARGE, TIMED_OUT, ProblemKind
+from jobwire.gateway.accounts import Accounts, Ownership
 from jobwire.gateway.flow_control import FlowControl
 from jobwire.gateway.peer_socket import PeerSocket
-from jobwire.gateway.request import PEER_KEY, TRANSPORT_KEY, ASGIApp, Message
+from jobwire.gateway.problems import Problem
+from jobwire.gateway.proxies import Proxies, network
+from jobwire.gateway.request import (
+    OWNERSHIP_KEY,
+    PEER_KEY,
+    TRANSPORT_KEY,
+    ASGIApp,
+    Message,
+)
 from jobwire.gateway.response_cycle import MAX_UNWANTED_BYTES, ResponseCycle, refusal
 from jobwire.gateway.settings import GatewaySettings
 
@@ -32,7 +40,8 @@ _MAX_UNSENT_BYTES: Final = 64 << 10
 """Unsent bytes of a response that the kernel may hold."""
 _LINGER_S: Final = 2.0
 """How long a client may be silent after its last response; an immediate close could lose the
-response in a TCP reset. A client that is still sending a body has `body_timeout` in all."""
+response in a TCP reset. A client that is still sending a body has `body_timeout` in all. How long a
+client that has closed its side may wait for the beginning of a response."""
 _UNACKNOWLEDGED: Final = timedelta(seconds=30)
 _MAX_DISCARDED_BYTES: Final = 32 << 20
 """Bytes of a body that are read and discarded after its response: many clients read the response
@@ -42,8 +51,6 @@ _MAX_UNREAD_BYTES: Final = 64 << 10
 """Bytes of a body that wait for the application; above this the client waits."""
 _MAX_LENGTH_DIGITS: Final = 20
 """Of a Content-Length: those of the largest that the parser accepts."""
-_MAX_EXAMINED: Final = 1000
-"""Connections examined to find one that may be closed for a new one."""
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 
@@ -51,24 +58,24 @@ _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 class ServerState:
     """What all connections of a server share."""
 
-    def __init__(self, app: ASGIApp, limits: GatewaySettings) -> None:
+    def __init__(self, app: ASGIApp, limits: GatewaySettings, accounts: Accounts) -> None:
         self.app = app
         self.limits = limits
-        self.max_connections = limits.max_connections
-        """`server` lowers it to what the limit of open files allows."""
-        self.connections: dict[HttpConnection, None] = {}
-        """In the order in which they were opened; those that `make_space` has kept come last."""
-        self.tasks: set[asyncio.Task[None]] = set()
-        """One for each request that the application is answering."""
+        self.accounts = accounts
+        self.connections = cast("dict[HttpConnection, None]", accounts.connections)
+        self.proxies = Proxies(limits.proxies)
         self.date_line = b""
         """The header of every response, set by `server` once a second."""
-        self.closed_for_others = 0
-        """Connections closed since the last tick because there were too many."""
         self.closed_unread = 0
         """Connections closed since the last tick for responses that their clients did not read."""
         self._unread: dict[HttpConnection, int] = {}
         self._unread_bytes = 0
         self._max_unread_bytes = limits.unread_budget_mb << 20
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """One for each request that the application is answering."""
+        return [each.task for each in self.connections if each.task is not None]
 
     def hold_unread(self, connection: "HttpConnection", size: int) -> None:
         """A client has this many bytes of its response still to read. Of all such clients those
@@ -84,18 +91,6 @@ class ServerState:
     def release_unread(self, connection: "HttpConnection") -> None:
         """The client has read its response, or has left."""
         self._unread_bytes -= self._unread.pop(connection, 0)
-
-    def make_space(self) -> bool:
-        """Close the oldest connection whose client awaits no response; False if all do, as far as
-        they were examined. The next call goes on behind those."""
-        self.closed_for_others += 1
-        for connection in [*itertools.islice(self.connections, _MAX_EXAMINED)]:
-            del self.connections[connection]
-            if not connection.answers:
-                connection.transport.abort()
-                return True
-            self.connections[connection] = None
-        return False
 
 
 class HttpConnection(asyncio.Protocol):
@@ -113,8 +108,10 @@ class HttpConnection(asyncio.Protocol):
         "_flow",
         "_flush_by_s",
         "_framing",
+        "_half_closed_at_s",
         "_headers",
         "_in_body",
+        "_is_lost",
         "_limits",
         "_local",
         "_loop",
@@ -130,10 +127,16 @@ class HttpConnection(asyncio.Protocol):
         "_trailers",
         "_url",
         "_waiting_since_s",
+        "is_proxied",
+        "ownership",
+        "task",
         "transport",
+        "used",
     )
 
     transport: asyncio.Transport
+    ownership: Ownership
+    is_proxied: bool
 
     def __init__(self, state: ServerState) -> None:
         self._state = state
@@ -162,6 +165,11 @@ class HttpConnection(asyncio.Protocol):
         self._rate_bytes = 0
         self._flush_by_s: float | None = None
         self._answered_at_s = 0.0
+        self._half_closed_at_s: float | None = None
+        self._is_lost = False
+        self.used = False
+        self.task: asyncio.Task[None] | None = None
+        """Of the request that is being answered; the next one begins when it has ended."""
         # The last request received, the one that is being answered, and those between them.
         self._cycle: ResponseCycle | None = None
         self._current_cycle: ResponseCycle | None = None
@@ -176,18 +184,21 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         state = self._state
-        if len(state.connections) >= state.max_connections and not state.make_space():
-            self.transport.abort()
         self._flow = FlowControl(self.transport)
         self._client = _address(transport, "peername")
+        address = self._client[0] if self._client else ""
+        self.is_proxied = state.proxies.has(address)
+        self.ownership = Ownership(state.accounts, state.accounts.peer(network(address)))
+        state.accounts.enter(self)
         self._local = _address(transport, "sockname")
         self._peer = PeerSocket(self.transport)
         # Later than the limit for a client that does not read: `streams` counts those.
         _limit_socket(self.transport, self._limits.slow_client + _UNACKNOWLEDGED)
-        state.connections[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
-        self._state.connections.pop(self, None)
+        self._is_lost = True
+        if self.task is None:
+            self._state.accounts.leave(self)
         self._state.release_unread(self)
         self._pipeline.clear()
         # The last request received may be another one than that which is being answered.
@@ -198,9 +209,34 @@ class HttpConnection(asyncio.Protocol):
         del self._parser  # it refers to this connection
 
     @property
-    def answers(self) -> bool:
-        """Whether a request has been accepted whose response is not complete."""
-        return self._current_cycle is not None and not self._current_cycle.response_complete
+    def forwarded_address(self) -> str | None:
+        """Of a proxy's connection: the address for which its request was forwarded, or the proxy's;
+        None while it carries no request."""
+        cycle = self._current_cycle
+        if self.task is None or cycle is None:
+            return None
+        own = self._client[0] if self._client else ""
+        return self._state.proxies.client(cycle.headers) or network(own)
+
+    @property
+    def awaits_end(self) -> bool:
+        """Whether the request does nothing but wait."""
+        return self._current_cycle is not None and self._current_cycle.awaits_disconnect
+
+    def stop(self, problem: Problem | None = None) -> None:
+        """Reset the connection and cancel its request; the problem is its answer if none has
+        begun."""
+        cycle = self._current_cycle
+        is_over = self._stopped or self.transport.is_closing()
+        if problem is None or cycle is None or cycle.response_started or is_over:
+            self.transport.abort()
+        else:
+            self._stopped = True
+            self._pipeline.clear()
+            cycle.disconnect()
+            self._answer_last(problem)
+        if self.task is not None:
+            self.task.cancel()
 
     def eof_received(self) -> bool:
         """The client has closed its side. Complete requests are still answered; our side stays open
@@ -214,6 +250,7 @@ class HttpConnection(asyncio.Protocol):
         waiting[0].keep_alive = False
         for cycle in waiting:
             cycle.client_half_closed()
+        self._half_closed_at_s = self._loop.time()
         return True
 
     def data_received(self, data: bytes) -> None:
@@ -306,20 +343,19 @@ class HttpConnection(asyncio.Protocol):
         self._trailers = 0
         self._body_bytes = 0
         self._rate_since_s = None
-        previous, current = self._cycle, self._current_cycle
         self._cycle = cycle = self._new_cycle(version)
-        if previous is None or current is None or previous.response_complete:
+        if self.task is None:
             self._start(cycle)
         else:
             self._pipeline.appendleft(cycle)
-            if not current.awaits_disconnect:
+            if not self.awaits_end:
                 # Reading pauses until the queue is empty. It goes on behind an event stream:
                 # otherwise a disconnect would not be noticed.
                 self._flow.pause_reading()
 
     def _start(self, cycle: ResponseCycle) -> None:
         self._current_cycle = cycle
-        self._loop.create_task(cycle.run(self._state.app, self._state.tasks))
+        self.task = self._loop.create_task(cycle.run(self._state.app))
 
     def _framing_is_ambiguous(self, version: str) -> bool:
         """Whether a proxy could see another end of this body (RFC 9112, 6.1)."""
@@ -358,13 +394,14 @@ class HttpConnection(asyncio.Protocol):
             "headers": self._headers,
             TRANSPORT_KEY: self.transport,
             PEER_KEY: self._peer,
+            OWNERSHIP_KEY: self.ownership,
         }
         return ResponseCycle(
             scope,
             self.transport,
             self._flow,
             self._state.date_line,
-            self._on_response,
+            self._on_end,
             keep_alive=version != "1.0" and self._parser.should_keep_alive(),
             expects_continue=self._expects_continue and version != "1.0",
         )
@@ -409,12 +446,18 @@ class HttpConnection(asyncio.Protocol):
             self._stopped = True
             cycle.keep_alive = False
 
-    def _on_response(self) -> None:
-        """The response is complete; the next one may begin."""
-        self._answered_at_s = self._loop.time()
-        if self.transport.is_closing():
+    def _on_end(self) -> None:
+        """The task of the request has ended; the next one may begin."""
+        self.task = None
+        self.used = True
+        self.ownership.end()
+        if self._is_lost:
+            self._state.accounts.leave(self)
+        cycle = self._current_cycle
+        if cycle is None or not cycle.response_complete or self.transport.is_closing():
             return
-        if self._current_cycle is not None and not self._current_cycle.keep_alive:
+        self._answered_at_s = self._loop.time()
+        if not cycle.keep_alive:
             self._close()
             return
         if self._pipeline:
@@ -469,17 +512,24 @@ class HttpConnection(asyncio.Protocol):
             if cycle.response_started:
                 self.transport.abort()
                 return
+        self._answer_last(Problem(kind))
+
+    def _answer_last(self, problem: Problem) -> None:
         self._waiting_since_s = self._answered_at_s = self._loop.time()
-        self.transport.write(refusal(kind))
+        self.transport.write(refusal(problem))
         self.transport.write_eof()
 
     def sweep(self, now_s: float) -> None:
         """Once a second: refuse or disconnect the client if it is too slow in its state."""
+        if self._half_closed_at_s is not None and now_s - self._half_closed_at_s > _LINGER_S:
+            self._check_half_closed()
         if self._flow.write_paused or self.transport.is_closing():
             self._check_flush(now_s)
         if self._waiting_since_s is None:
-            answered = self._current_cycle is None or self._current_cycle.response_complete
-            if answered and now_s - self._answered_at_s > self._limits.keep_alive.total_seconds():
+            if (
+                self.task is None
+                and now_s - self._answered_at_s > self._limits.keep_alive.total_seconds()
+            ):
                 self.transport.close()
             return
         cycle = self._cycle
@@ -493,6 +543,13 @@ class HttpConnection(asyncio.Protocol):
                     self.transport.close()
         else:
             self._check_rate(now_s)
+
+    def _check_half_closed(self) -> None:
+        """Disconnect a client that has closed its side, unless it is being answered: it has most
+        likely gone."""
+        cycle = self._current_cycle
+        if cycle is None or not cycle.response_started:
+            self.transport.abort()
 
     def _check_linger(self, now_s: float) -> None:
         """Disconnect a client that has its last response, or that still sends a body which was

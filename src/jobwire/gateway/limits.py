@@ -39,10 +39,10 @@ class RequestRate:
 
 
 class StreamCount:
-    """Counts the open streams of each key."""
+    """Counts the open streams of each key; 0 means no limit."""
 
     def __init__(self, per_key: int) -> None:
-        self._per_key = per_key
+        self._per_key = per_key or float("inf")
         self._open: Counter[str] = Counter()
 
     def enter(self, key: str) -> None:

@@ -4,14 +4,16 @@ Created by `app` for every request; the first argument of every endpoint. Every 
 through it, so that all have the default headers.
 """
 
+import asyncio
 import itertools
 import re
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 from jobwire.api.problems import BAD_EVENT_ID, BAD_REQUEST, TOO_LARGE, WRONG_MEDIA_TYPE
+from jobwire.gateway.accounts import Ownership
 from jobwire.gateway.auth import ANONYMOUS, Principal
 from jobwire.gateway.limits import BodyBudget
 from jobwire.gateway.peer_socket import uid_of_peer
@@ -21,12 +23,15 @@ Message = MutableMapping[str, Any]  # ASGI: the type of a value depends on its k
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
+T = TypeVar("T")
 
 JSON: Final = b"application/json"
 MOUNT_KEY: Final = "jobwire.mount"
 """Scope key of the path under which the gateway is mounted, set by `app`."""
 TRANSPORT_KEY: Final = "jobwire.transport"
 """Scope key of the connection's transport, set by `connection`."""
+OWNERSHIP_KEY: Final = "jobwire.ownership"
+"""Scope key of the `Ownership` of the connection, set by `connection`."""
 PEER_KEY: Final = "jobwire.peer"
 """Scope key of the `PeerSocket` of the connection, set by `connection`."""
 
@@ -172,6 +177,30 @@ class HttpRequest:
     def query_event_id(self) -> str | None:
         """The same from the query only."""
         return self.query("last_event_id") or self.query("last_id")
+
+    def prove(self, principal: Principal) -> None:
+        """The caller has proved who it is: the request belongs to its key from now on. A Problem if
+        the key has too many."""
+        self.principal = principal
+        ownership: Ownership | None = self.scope.get(OWNERSHIP_KEY)
+        if ownership is not None:  # not on a server of others
+            ownership.prove(principal)
+
+    async def while_present(self, waiting: Awaitable[T]) -> T | None:
+        """Wait, but not longer than the client does: None if it has left, or if it has closed its
+        side and may still be answered. Whatever a route waits for is waited for here."""
+        done = asyncio.ensure_future(waiting)
+        left = asyncio.ensure_future(self._left())
+        try:
+            await asyncio.wait((done, left), return_when=asyncio.FIRST_COMPLETED)
+            return done.result() if done.done() else None
+        finally:
+            done.cancel()
+            left.cancel()
+
+    async def _left(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
     async def body(self, media_type: bytes | None = JSON) -> bytes:
         """The whole body; a Problem if it is too large or of another media type."""

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from jobwire.api.problems import INTERNAL, REASONS, ProblemKind
+from jobwire.api.problems import INTERNAL, REASONS
 from jobwire.gateway.flow_control import FlowControl
 from jobwire.gateway.problems import MEDIA_TYPE, Problem
 from jobwire.gateway.request import SAFETY, ASGIApp, Message, new_request_id
@@ -26,19 +26,20 @@ _DISCONNECT: Final = "http.disconnect"
 _log = component("gateway.connection")
 
 
-def refusal(kind: ProblemKind) -> bytes:
+def refusal(problem: Problem) -> bytes:
     """The last response of a connection, to a request that no application answers."""
     request_id = new_request_id()
-    body = Problem(kind).body(request_id.decode())
+    body = problem.body(request_id.decode())
     headers = (
         (b"content-type", MEDIA_TYPE),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
         (b"x-request-id", request_id),
+        *problem.headers,
         *SAFETY,
     )
     lines = b"".join(b"%s: %s\r\n" % header for header in headers)
-    return _STATUS_LINES[kind.status] + lines + b"\r\n" + body
+    return _STATUS_LINES[problem.kind.status] + lines + b"\r\n" + body
 
 
 class ResponseCycle:
@@ -52,7 +53,7 @@ class ResponseCycle:
         "_expects_continue",
         "_flow",
         "_is_read",
-        "_on_response",
+        "_on_end",
         "_pending_head",
         "_scope",
         "_transport",
@@ -72,7 +73,7 @@ class ResponseCycle:
         transport: asyncio.Transport,
         flow: FlowControl,
         date_line: bytes,
-        on_response: Callable[[], None] | None,
+        on_end: Callable[[], None],
         *,
         keep_alive: bool,
         expects_continue: bool,
@@ -81,7 +82,7 @@ class ResponseCycle:
         self._transport = transport
         self._flow = flow
         self._date_line = date_line
-        self._on_response = on_response
+        self._on_end: Callable[[], None] | None = on_end
         self.keep_alive = keep_alive
         self._expects_continue = expects_continue
         self.body = bytearray()
@@ -103,14 +104,15 @@ class ResponseCycle:
         # The head of a response of known length, until its body begins.
         self._pending_head = b""
 
-    async def run(self, app: ASGIApp, tasks: set[asyncio.Task[None]]) -> None:
-        """Answer by the application; `tasks` contains this task meanwhile."""
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
+    async def run(self, app: ASGIApp) -> None:
+        """Answer by the application."""
         try:
             await app(self._scope, self.receive, self.send)
-            if not (self.response_complete or self.disconnected):
+            if self.response_complete or self.disconnected:
+                pass
+            elif self._client_half_closed:
+                self._transport.close()  # a stream has ended, or a wait for what is canceled
+            else:
                 _log.error("the application returned without a complete response")
                 self._fail()
         except asyncio.CancelledError:
@@ -120,9 +122,13 @@ class ResponseCycle:
             _log.exception("the application failed")
             self._fail()
         finally:
-            tasks.discard(task)
-            # The connection refers to its last request.
-            self._on_response = None
+            on_end, self._on_end = self._on_end, None  # the connection refers to its last request
+            assert on_end is not None, "a request is answered once"
+            on_end()
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return self._scope["headers"]
 
     def _fail(self) -> None:
         """End a response that the application did not complete."""
@@ -130,7 +136,7 @@ class ResponseCycle:
             self._transport.abort()
         elif not self.disconnected:
             self.response_started = self.response_complete = True
-            self._transport.write(refusal(INTERNAL))
+            self._transport.write(refusal(Problem(INTERNAL)))
             self._transport.close()
 
     def wake(self) -> None:
@@ -169,15 +175,15 @@ class ResponseCycle:
 
     async def _wait_disconnect(self) -> Message:
         """An application that receives after the whole body waits for the disconnect."""
-        while not (self._is_over() or self._client_half_closed):
-            self.awaits_disconnect = True
-            self._flow.resume_reading()
-            await self._wait()
-        if not self.response_complete:
-            # A half-closed connection counts as a disconnect: nearly all are, and there may be no
-            # other sign.
-            self.disconnected = True
-            self._transport.close()
+        # A half-closed connection counts as a disconnect: nearly all are, and there may be no other
+        # sign. It can still be answered.
+        self.awaits_disconnect = True
+        try:
+            while not (self._is_over() or self._client_half_closed):
+                self._flow.resume_reading()
+                await self._wait()
+        finally:
+            self.awaits_disconnect = False
         return {"type": _DISCONNECT}
 
     def _is_over(self) -> bool:
@@ -283,5 +289,3 @@ class ResponseCycle:
             raise RuntimeError("the response is shorter than its content-length")
         self.response_complete = True
         self.wake()
-        if self._on_response is not None:
-            self._on_response()

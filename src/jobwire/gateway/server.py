@@ -42,7 +42,7 @@ class HttpServer:
         around: Callable[[ASGIApp], ASGIApp] = lambda app: app,
     ) -> None:
         """`around` may wrap the application, for example with tracing."""
-        self.state = ServerState(around(gateway), settings)
+        self.state = ServerState(around(gateway), settings, gateway.accounts)
         self._gateway = gateway
         self._drain_s = settings.drain.total_seconds()
         self._on_ready = on_ready
@@ -63,7 +63,8 @@ class HttpServer:
         gc.set_threshold(20_000, 20, 100)
         allowed = _raise_open_files()
         connections = allowed - min(_RESERVED_FILES, allowed // 2)
-        self.state.max_connections = min(self.state.max_connections, connections)
+        accounts = self.state.accounts
+        accounts.set_limit(min(accounts.limit, connections))
         async with self._gateway.streams.running():
             self._tick()
             server = await asyncio.get_running_loop().create_server(
@@ -84,13 +85,15 @@ class HttpServer:
         now_s = asyncio.get_running_loop().time()
         for connection in tuple(self.state.connections):
             connection.sweep(now_s)
-        if self.state.closed_for_others:
+        accounts = self.state.accounts
+        accounts.forget_idle()
+        if accounts.closed_for_others:
             _log.warning(
                 "too many connections limit=%(limit)s closed=%(closed)s; "
                 "see gateway.max_connections and the limit of open files",
-                {"limit": self.state.max_connections, "closed": self.state.closed_for_others},
+                {"limit": accounts.limit, "closed": accounts.closed_for_others},
             )
-            self.state.closed_for_others = 0
+            accounts.closed_for_others = 0
         if self.state.closed_unread:
             _log.warning(
                 "too many bytes of responses not read closed=%(closed)s; "
@@ -105,9 +108,9 @@ class HttpServer:
         for connection in tuple(state.connections):
             connection.shutdown()
         until_s = loop.time() + self._drain_s
-        while (state.connections or state.tasks) and not self._forced and loop.time() < until_s:
+        while state.connections and not self._forced and loop.time() < until_s:
             await asyncio.sleep(_DRAIN_CHECK_S)
-        if tasks := tuple(state.tasks):
+        if tasks := state.tasks:
             _log.error(
                 "requests cancelled requests=%(requests)s; too late", {"requests": len(tasks)}
             )

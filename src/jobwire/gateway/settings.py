@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final, Literal
 
+from jobwire.gateway.proxies import parsed_network
 from jobwire.net import is_loopback
 
 ScopeName = Literal["submit", "read", "signal", "admin"]
@@ -18,6 +19,12 @@ _ORIGIN: Final = re.compile(
 ALL_TENANTS: Final = "*"
 """The tenant of a key that sees and cancels the jobs of all tenants; needs the scope `admin`."""
 _SUBMIT_RATE: Final = 10_000.0
+
+
+def most_proved(connections: int) -> int:
+    """Of so many connections those whose requests may have proved their keys: three quarters, so
+    that a quarter can always be closed for others."""
+    return max(1, connections * 3 // 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +97,12 @@ class GatewaySettings:
     """Time until an idle connection is closed after its last response."""
     max_connections: int = 50_000
     """Open connections; at most the system's limit of open files less 512."""
-    streams_per_key: int = 20_000
-    """Open event streams of one key."""
+    proxies: tuple[str, ...] = ()
+    """HTTP proxies before this gateway, by address or network: their idle connections are kept, and
+    a request without a proof counts for the last other address in `X-Forwarded-For`."""
+    streams_per_key: int = 0
+    """Open event streams of one key, at most three quarters of `max_connections`; 0: no limit of
+    their own."""
     stream_buffer_bytes: int = 64 << 10
     """Buffer of one event stream."""
     slow_client: timedelta = timedelta(seconds=30)
@@ -143,6 +154,13 @@ class GatewaySettings:
                     "cors_origins",
                     f"{origin!r} must be like https://app.example.com, without a path",
                 )
+        for proxy in self.proxies:
+            try:
+                parsed_network(proxy)
+            except ValueError as error:
+                yield "proxies", f"{error}; it must be like 10.1.2.3 or 10.1.0.0/16"
+        if not 0 <= self.streams_per_key <= most_proved(self.max_connections):
+            yield "streams_per_key", "must be 0, or at most three quarters of max_connections"
         for name in ("rate_limit", "submit_rate"):
             if getattr(self, name) < 0:
                 yield name, "must not be negative"
@@ -153,7 +171,6 @@ class GatewaySettings:
             "max_header_bytes",
             "max_headers",
             "max_connections",
-            "streams_per_key",
             "stream_buffer_bytes",
         ):
             if getattr(self, name) < 1:

@@ -14,7 +14,7 @@ from jobwire.api import images as api
 from jobwire.gateway import tenants
 from jobwire.gateway.cached_value import CachedValue
 from jobwire.gateway.problems import Problem, retry_after
-from jobwire.gateway.request import HttpRequest, Reply
+from jobwire.gateway.request import ClientGone, HttpRequest, Reply
 from jobwire.gateway.route import Route, serve
 from jobwire.gateway.settings import ALL_TENANTS
 from jobwire.gateway.submissions import FULL_RETRY_S, SubmissionLimits
@@ -200,15 +200,21 @@ class ImageRoutes:
         await self._review(request, image_id, ReviewField.WANTED, "1")
         try:
             async with asyncio.timeout(_HELD_PICTURE_S):
-                while (found := await self._status.held_picture(image_id)) is None:
-                    await asyncio.sleep(_HELD_POLL_S)
+                found = await request.while_present(self._picture(image_id))
         except (TimeoutError, ValkeyError) as error:
             raise _away("the upload gateway that holds the photo", error) from error
+        if found is None:
+            raise ClientGone
         return Reply(
             base64.b64decode(found),
             headers=((b"cache-control", b"no-store"),),
             media_type=api.PUBLISHED_TYPE.encode(),
         )
+
+    async def _picture(self, image_id: str) -> str:
+        while (found := await self._status.held_picture(image_id)) is None:
+            await asyncio.sleep(_HELD_POLL_S)
+        return found
 
     async def _review(
         self, request: HttpRequest, image_id: str, field: ReviewField, value: str

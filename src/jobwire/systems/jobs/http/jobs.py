@@ -277,16 +277,16 @@ class JobRoutes:
         wait_s = prefer.wait_s(request)
         if wait_s:
             headers = (*headers, (b"preference-applied", b"wait=%d" % wait_s))
-            record = await self._awaited(job_id, wait_s)
+            record = await self._awaited(request, job_id, wait_s)
             if record is not None:
                 job = answers.job(record)
                 status = 200 if record.status in _ENDED else status
         job = answers.with_durability(job, self._durability.level)
         return Reply(_encode(_visible(request, job)), status, headers)
 
-    async def _awaited(self, job_id: JobId, wait_s: int) -> Record | None:
+    async def _awaited(self, request: HttpRequest, job_id: JobId, wait_s: int) -> Record | None:
         """The job once it has ended or the time is up; None if it cannot be read."""
-        await self._follower.until_ended(job_id, wait_s)
+        await request.while_present(self._follower.until_ended(job_id, wait_s))
         try:
             return await self._queue.record(job_id)
         except BackendUnavailable:
@@ -367,7 +367,7 @@ class JobRoutes:
         wait_s = prefer.wait_s(request) if b"prefer" in request.headers else 0
         if wait_s and record.status not in _ENDED:
             headers = ((b"preference-applied", b"wait=%d" % wait_s),)
-            await self._follower.until_ended(job_id, wait_s)
+            await request.while_present(self._follower.until_ended(job_id, wait_s))
             record = await self.own(request, job_id)
         if record.status is Status.QUEUED and not record.entry_id:
             record = record._replace(due_ms=await self._queue.due_ms(job_id))

@@ -113,7 +113,7 @@ class OpenAiRoutes:
     async def _submit(self, request: HttpRequest, task: str, payload: dict[str, Any]) -> JobId:
         if not tenants.sees_content(request):
             raise Problem(FORBIDDEN, "these routes need a key with the scopes submit and read")
-        await self._require_worker(task)
+        await self._require_worker(request, task)
         job_request = JobRequest(
             task,
             _encode(payload).decode(),
@@ -126,13 +126,21 @@ class OpenAiRoutes:
 
     # Workers
 
-    async def _require_worker(self, task: str) -> None:
+    async def _require_worker(self, request: HttpRequest, task: str) -> None:
         """Raise a Problem if no worker has the task, and none is started within a moment."""
-        until_s = asyncio.get_running_loop().time() + _WORKER_WAIT_S
+        if await self._registry.is_served(task):
+            return
+        try:
+            async with asyncio.timeout(_WORKER_WAIT_S):
+                if not await request.while_present(self._served(task)):
+                    raise ClientGone
+        except TimeoutError:
+            raise _no_worker(task) from None
+
+    async def _served(self, task: str) -> bool:
         while not await self._registry.is_served(task):
-            if asyncio.get_running_loop().time() >= until_s:
-                raise _no_worker(task)
             await asyncio.sleep(_CHECK_S)
+        return True
 
     async def _abandoned(self, job_id: JobId, task: str) -> None:
         """Return once the job waits and no worker has its task any more."""
@@ -154,11 +162,10 @@ class OpenAiRoutes:
         ended = asyncio.gather(
             *(self._follower.until_ended(job_id, _MAX_WAIT_S) for job_id in job_ids)
         )
-        left = asyncio.ensure_future(_disconnected(request))
         abandoned = asyncio.ensure_future(self._abandoned(job_ids[-1], task))
-        waiting = (ended, left, abandoned)
+        waiting = (ended, abandoned)
         try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            await request.while_present(asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED))
             if not ended.done():
                 raise _no_worker(task) if abandoned.done() else ClientGone
             ended.result()
@@ -244,11 +251,6 @@ def _translated(translate: Callable[[A], B], given: A) -> B:
         return translate(given)
     except openai_requests.UnsupportedRequest as error:
         raise Problem(INVALID, str(error), more={"param": error.param}) from None
-
-
-async def _disconnected(request: HttpRequest) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _no_worker(task: str) -> Problem:

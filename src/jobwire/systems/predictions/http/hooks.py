@@ -64,7 +64,7 @@ def _verifier(flow: Flow, provider: str) -> Callable[[HttpRequest], Awaitable[Pr
             call = WebhookCall(tid, headers, _query(request), body)
             refused = webhook.refusal(flow, provider, call)
         if refused is None:
-            return Principal(flow.deps.tenant, frozenset(), provider)
+            return Principal(flow.deps.tenant, frozenset(), f"hook:{provider}")
         if refused.status == 404:
             raise Problem(NOT_FOUND, refused.text)
         raise Problem(TOO_LARGE if refused.status == 413 else api.BAD_SIGNATURE, refused.text)
@@ -76,7 +76,7 @@ def _telegram_route(bot: TelegramBot, secret: str) -> Route:
     async def verify(request: HttpRequest) -> Principal:
         if not is_telegram(bot, secret, _headers(request)):
             raise Problem(api.BAD_SIGNATURE, "the secret does not match")
-        return Principal(bot.flow.deps.tenant, frozenset(), "telegram")
+        return Principal(bot.flow.deps.tenant, frozenset(), "hook:telegram")
 
     async def take(request: HttpRequest) -> Reply:
         return _text(await take_body(bot, await request.body(None)))

@@ -101,7 +101,7 @@ class QueueJobRoutes:
         """One job, with `Prefer: wait=N` when it has ended."""
         opened = await self._access.existing(request, queue)
         if seconds := wait_s(request):
-            await self._follower.wait_until_finished(opened, job_id, seconds)
+            await request.while_present(self._follower.wait_until_finished(opened, job_id, seconds))
         job = await opened.get(job_id)
         if job is None:
             raise Problem(api.JOB_NOT_FOUND)

@@ -218,6 +218,33 @@ def test_o15_a_path_of_many_segments_is_not_found(open_gateway: Serving, path: b
     assert status_of(answer) == 404
 
 
+@clause("O-9")
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/things/default.a%2Fb", "default.a/b"),
+        ("/things/default.a%2f..%2F%2fb", "default.a/..//b"),
+        ("/things/default.%252Fb", "default.%2Fb"),
+        ("/%74hings/default.a%2Fb", "default.a/b"),
+        ("/%74hings/default.a", "default.a"),
+        ("/things%2Fdefault.a", None),
+        ("/livez%2F", None),
+        ("/%2Flivez", None),
+        ("%2Flivez", None),
+    ],
+)
+def test_o09_an_encoded_slash_does_not_separate(
+    open_gateway: Serving, path: str, found: str | None
+) -> None:
+    """Regression: a proxy that allows by path saw another path than the gateway."""
+    answer = open_gateway.raw(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode())
+    if found is None:
+        assert status_of(answer) in (400, 404)
+    else:
+        assert status_of(answer) == 200
+        assert answer.endswith(b'{"name":"%b"}' % found.encode())
+
+
 @clause("O-15")
 @pytest.mark.parametrize("name", [b"Prefer", b"traceparent", b"Accept-Encoding", b"If-None-Match"])
 @pytest.mark.parametrize("text", [b",", b"wait =", b"wait=1 " * 2 + b" ", b'"', b"0-", b";q=9"])

@@ -93,3 +93,8 @@ async def test_other_kinds_of_connections_are_refused(parent: Parent) -> None:
 
     with pytest.raises(TypeError, match="only http is served"):
         await parent({"type": "websocket", "path": "/"}, never, send)
+
+
+def test_an_encoded_slash_below_a_mount_does_not_separate(client: httpx.Client) -> None:
+    assert client.get(f"{PREFIX}/things/default.a%2Fb").json() == {"name": "default.a/b"}
+    assert client.get(f"{PREFIX}/things%2Fdefault.a").status_code == 404

@@ -8,6 +8,7 @@ of a route answers, and every failure becomes a problem document. Built by `prog
 import re
 import time
 from collections.abc import Collection, Sequence
+from urllib.parse import unquote
 
 import msgspec
 
@@ -34,6 +35,7 @@ from jobwire.gateway.limits import BodyBudget, RequestRate
 from jobwire.gateway.local_users import LocalUsers, is_navigation, page
 from jobwire.gateway.metrics import GatewayCollector, HttpMetrics
 from jobwire.gateway.problems import Problem, as_problem
+from jobwire.gateway.refusal_log import RefusalLog
 from jobwire.gateway.request import (
     MOUNT_KEY,
     ClientGone,
@@ -85,6 +87,7 @@ class Gateway:
         )
         self._cors = Cors(settings.cors_origins)
         self._http_metrics = HttpMetrics()
+        self._refusals = RefusalLog()
         self.streams = streams
         self.accounts = Accounts(settings.max_connections)
         """Of the server that runs this gateway, if it is ours."""
@@ -142,7 +145,11 @@ class Gateway:
         stream = False
         try:
             self._admission.check_request(request)
-            by_method, request.params = self._table.find(scope["path"])
+            raw_path: bytes = scope.get("raw_path") or b""
+            if b"%" in raw_path and b"%2f" in raw_path.lower():
+                by_method, request.params = self._table.find_segments(_segments(scope))
+            else:
+                by_method, request.params = self._table.find(scope["path"])
             route = by_method.get(scope["method"])
             if route is None:
                 preflight = self._cors.preflight(request, by_method) if by_method else None
@@ -182,6 +189,7 @@ class Gateway:
         if request.finished or isinstance(error, ClientGone):
             return
         problem = self._logged_problem(request, error)
+        self._refusals.add(request, problem)
         if request.status:
             request.abort()
         elif problem.kind is OTHER_USER and is_navigation(request):
@@ -236,6 +244,16 @@ def _below_mount(scope: Message) -> Message:
     if path == mount or path.startswith(f"{mount}/"):
         path = path.removeprefix(mount) or "/"
     return {**scope, "path": path, "root_path": "", MOUNT_KEY: mount}
+
+
+def _segments(scope: Message) -> list[str]:
+    """Of a path with encoded slashes: these do not separate. Below a mount the server's `raw_path`
+    begins with the mount."""
+    segments = [unquote(each) for each in scope["raw_path"].decode("latin-1").split("/")]
+    mount: str = scope.get(MOUNT_KEY, "")
+    if mount and "/".join(segments) == mount + scope["path"]:
+        del segments[1 : 1 + mount.count("/")]
+    return segments
 
 
 def _only_reads(route: Route) -> bool:

@@ -58,9 +58,13 @@ class RouteTable:
         plain = self._plain.get(path)
         if plain is not None:
             return plain, ()
+        return self.find_segments(path.split("/"))
+
+    def find_segments(self, segments: Iterable[str]) -> tuple[dict[str, Route], tuple[str, ...]]:
+        """The same of a path whose segments may contain slashes."""
         node = self._root
         params: list[str] = []
-        for segment in path.split("/"):
+        for segment in segments:
             child = node.children.get(segment)
             if child is None:
                 child = node.children.get(_PARAMETER)

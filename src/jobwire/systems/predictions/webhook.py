@@ -40,12 +40,19 @@ async def handle(
     body: bytes,
 ) -> Answer:
     """Take one webhook. `tid` is the last part of its URL's path; it may be empty."""
-    call = WebhookCall(tid, headers, query, body)
-    return refusal(flow, provider, call) or await take(flow, tid, body)
+    refused = refusal(flow, provider, WebhookCall(tid, headers, query, body))
+    if refused is None:
+        return await take(flow, tid, body)
+    log.warning(
+        "webhook refused provider=%(provider)s reason=%(reason)s",
+        {"provider": provider, "reason": refused.text},
+    )
+    return refused
 
 
 def refusal(flow: Flow, provider: str, call: WebhookCall) -> Answer | None:
-    """Why a webhook is refused; None if it is the provider's."""
+    """Why a webhook is refused; None if it is the provider's. Not logged here: strangers choose how
+    many there are."""
     if refused := head_refusal(flow, provider, call.headers):
         return refused
     configured = flow.deps.provider
@@ -55,10 +62,6 @@ def refusal(flow: Flow, provider: str, call: WebhookCall) -> Answer | None:
     refused = configured.refusal(call, now_s)
     if refused is None:
         return None
-    log.warning(
-        "webhook refused provider=%(provider)s reason=%(reason)s",
-        {"provider": provider, "reason": refused},
-    )
     return _counted(flow, Answer(401, refused))
 
 
@@ -70,7 +73,6 @@ def head_refusal(flow: Flow, provider: str, headers: Mapping[str, str]) -> Answe
     given = {name.lower() for name, value in headers.items() if value}
     if given.issuperset(configured.signature_headers):
         return None
-    log.warning("webhook refused: unsigned provider=%(provider)s", {"provider": provider})
     return _counted(flow, Answer(401, "unsigned"))
 
 

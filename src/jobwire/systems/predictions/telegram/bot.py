@@ -134,6 +134,7 @@ async def handle_update(
 ) -> Answer:
     """Take one update by webhook: its secret, then its body (P-30)."""
     if not is_telegram(bot, secret, headers):
+        log.warning("update refused: the secret does not match")
         return Answer(401, "the secret does not match")
     if len(body) > MAX_UPDATE_BYTES:
         return Answer(413, "the body is too large")
@@ -145,7 +146,6 @@ def is_telegram(bot: TelegramBot, secret: str, headers: Mapping[str, str]) -> bo
     given = next((text for name, text in headers.items() if name.lower() == SECRET_HEADER), "")
     if secret and hmac.compare_digest(secret.encode(), given.encode()):
         return True
-    log.warning("update refused: the secret does not match")
     bot.flow.deps.counts.add("updates", "refused")
     return False
 

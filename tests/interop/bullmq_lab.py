@@ -16,6 +16,7 @@ import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final, Literal, Self
+from unittest import mock
 
 from jobwire.local import LocalValkey
 from jobwire.valkey import Connection
@@ -29,6 +30,9 @@ THEIRS: Final = 2
 START_MS: Final = 1_800_000_000_000
 LOCK_MS: Final = 3_000_000
 """Longer than any run: locks expire when a test removes them."""
+
+ZONES: Final = ("UTC", "Asia/Kathmandu", "America/New_York")
+"""Schedulers without `tz` are due in the zone of the process."""
 
 Version = Literal[6, 5, "py"]
 """Which official package: npm 6, npm 5 or PyPI."""
@@ -54,9 +58,7 @@ class Peer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            # Schedules without `tz` are ours in UTC, and the official package's in the zone of its
-            # process: they are compared where both are the same.
-            env={**os.environ, "TZ": "UTC", **env},
+            env={**os.environ, **env},
         )
         assert self._line() == "ready"
 
@@ -108,14 +110,15 @@ class Lab:
     def __init__(self, server: LocalValkey) -> None:
         self._runner = asyncio.Runner()
         self._url = server.admin_url
-        self._peers: dict[Version, Peer] = {}
+        self._peers: dict[tuple[Version, str], Peer] = {}
         self._connection = self._runner.run(self._connected())
         self.ours = plain_from_url(self._at(OURS))
         self.theirs = plain_from_url(self._at(THEIRS))
         self.reset()
 
-    def reset(self, *, extras: bool = True, version: Version = 6) -> Self:
-        """Two empty databases."""
+    def reset(self, *, extras: bool = True, version: Version = 6, zone: str = ZONES[0]) -> Self:
+        """Two empty databases, and both sides in one time zone."""
+        self.zone = zone
         self.extras = extras
         self.version = version
         self.now = START_MS
@@ -143,7 +146,8 @@ class Lab:
     def do_ours(self, call: dict[str, Any]) -> Any:
         """On our side only."""
         try:
-            return self._runner.run(self._do(call))
+            with mock.patch.dict(os.environ, TZ=self.zone):
+                return self._runner.run(self._do(call))
         except Refused as refused:
             return {"code": refused.code}
 
@@ -179,9 +183,10 @@ class Lab:
         self.theirs.close()
 
     def _peer(self) -> Peer:
-        kind: Version = "py" if self.version == "py" else 6
+        kind: tuple[Version, str] = ("py" if self.version == "py" else 6, self.zone)
         if kind not in self._peers:
-            self._peers[kind] = (python_peer if kind == "py" else node_peer)(self._url)
+            with mock.patch.dict(os.environ, TZ=self.zone):
+                self._peers[kind] = (python_peer if kind[0] == "py" else node_peer)(self._url)
         return self._peers[kind]
 
     def official(self, call: dict[str, Any], db: int) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.bullmq_lab import LOCK_MS, START_MS, Lab
+from tests.interop.bullmq_lab import LOCK_MS, START_MS, ZONES, Lab
 from tests.interop.bullmq_sequences import HOUR_MS, POLICIES
 from tests.support import clause
 
@@ -258,12 +258,16 @@ REPEATS: list[dict[str, Any]] = [
     {"pattern": "*/10 * * * * *", "limit": 2},
     {"pattern": "0 3 * * *", "tz": "Europe/Berlin"},
     {"pattern": "15 30 4 * * 1", "immediately": True},
+    {"pattern": "0 3 * * *"},
+    {"pattern": "30 2 14 3 *", "limit": 3},  # the clocks of New York go forward at this time
 ]
 
 
+@pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("repeat", REPEATS, ids=lambda repeat: "-".join(map(str, repeat.values())))
 @clause("B-8", "B-10")
-def test_b10_schedulers(lab: Lab, repeat: dict[str, Any]) -> None:
+def test_b10_schedulers(lab: Lab, repeat: dict[str, Any], zone: str) -> None:
+    lab.reset(zone=zone)
     template = {"name": "tick", "data": {"n": 1}, "opts": {"priority": 3, "attempts": 2}}
     lab.step("schedule", scheduler=SCHEDULER, repeat=repeat, template=template)
     lab.step(
@@ -277,6 +281,22 @@ def test_b10_schedulers(lab: Lab, repeat: dict[str, Any]) -> None:
     lab.step("schedulers")
     assert lab.step("unschedule", scheduler=SCHEDULER) is True
     assert lab.step("unschedule", scheduler=SCHEDULER) is False
+
+
+@clause("B-8")
+def test_b8_where_the_zone_has_no_name_the_scheduler_has_utc(lab: Lab) -> None:
+    lab.reset(zone="CET-1CEST,M3.5.0,M10.5.0/3")
+    call: dict[str, Any] = {"queue": "q", "now": lab.now, "scheduler": "nightly"}
+    repeat, template = {"pattern": "0 3 * * *"}, {"name": "tick"}
+    lab.do_ours({**call, "op": "schedule", "repeat": repeat, "template": template})
+    (found,) = lab.do_ours({**call, "op": "schedulers"})
+    assert found["tz"] == "UTC"
+    # Wherever the one that takes it lives.
+    lab.zone = "Asia/Kathmandu"
+    lab.now += 24 * HOUR_MS
+    taken = lab.on_ours("take", token="t", worker=WORKER)["job"]
+    assert taken == f"repeat:nightly:{found['next']}"
+    assert lab.on_ours("schedulers")[0]["next"] % (24 * HOUR_MS) == 3 * HOUR_MS
 
 
 @clause("B-21", "B-10")

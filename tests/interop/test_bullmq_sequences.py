@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.interop.bullmq_lab import Lab
+from tests.interop.bullmq_lab import ZONES, Lab
 from tests.interop.bullmq_sequences import THEMES, Player, sequences
 from tests.support import clause
 
@@ -23,12 +23,15 @@ SETTINGS = settings(
 )
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize(
+    ("theme", "zone"),
+    [(each, zone) for each in THEMES for zone in (ZONES if "schedulers" in each else ZONES[:1])],
+)
 @clause("B-10")
 @SETTINGS
 @given(data=st.data())
 def test_b10_random_sequences_stay_equal_step_by_step(
-    lab: Lab, theme: str, data: st.DataObject
+    lab: Lab, theme: str, zone: str, data: st.DataObject
 ) -> None:
-    lab.reset(extras=data.draw(st.booleans()))
+    lab.reset(extras=data.draw(st.booleans()), zone=zone)
     Player(lab).play(data.draw(sequences(theme)))

@@ -29,7 +29,7 @@ class RepeatOptions(Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     tz: Annotated[
         Annotated[str, Meta(max_length=64)] | None,
-        Meta(description="the time zone of the pattern; UTC without it"),
+        Meta(description="the time zone of the pattern; without it that of the programs"),
     ] = None
     immediately: Annotated[bool, Meta(description="the first job of a pattern is due at once")] = (
         False

@@ -103,7 +103,11 @@ def _until(ts: int) -> str:
 @click.argument("data", required=False)
 @click.option("--every-ms", type=click.IntRange(1), help="The interval of the jobs.")
 @click.option("--cron", metavar="PATTERN", help="Five fields, or six with seconds in front.")
-@click.option("--tz", metavar="ZONE", help="The time zone of the pattern; UTC without it.")
+@click.option(
+    "--tz",
+    metavar="ZONE",
+    help="The time zone of the pattern; without it that of the programs.",
+)
 @click.option("--limit", type=click.IntRange(1), help="Total number of jobs.")
 @click.option("--opts", metavar="JSON", help="Options of the jobs, with BullMQ's names.")
 @options.common

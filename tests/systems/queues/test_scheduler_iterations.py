@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from jobwire.systems.queues.scheduler_iterations import cron_ms
+from jobwire.systems.queues import scheduler_iterations
+from jobwire.systems.queues.scheduler_iterations import cron_ms, process_zone
+from tests.support import clause
 
 BERLIN = "Europe/Berlin"
 FORWARD = "2026-03-28T20:00Z"
@@ -57,3 +60,40 @@ def test_scheduler_is_due_when_cron_parser_has_it_due(pattern: str, after: str, 
         moment_ms = cron_ms(pattern, BERLIN, moment_ms)
         found.append(f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%dT%H:%M}")
     assert found == due.split()
+
+
+@clause("B-8")
+@pytest.mark.parametrize(
+    ("value", "zone"),
+    [
+        ("Asia/Kathmandu", "Asia/Kathmandu"),
+        (":Europe/Berlin", "Europe/Berlin"),
+        ("posix/Europe/Berlin", "Europe/Berlin"),
+        ("", "UTC"),
+        ("CET-1CEST,M3.5.0,M10.5.0/3", ""),
+        ("/etc/passwd", ""),
+    ],
+)
+def test_b8_the_zone_of_this_process_is_that_of_node(
+    monkeypatch: pytest.MonkeyPatch, value: str, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", value)
+    assert process_zone() == zone
+
+
+@clause("B-8")
+def test_b8_the_zone_of_this_process_is_that_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("TZ", raising=False)
+    machine = tmp_path / "localtime"
+    monkeypatch.setattr(scheduler_iterations, "_MACHINE_ZONE", machine)
+    assert process_zone() == "UTC", "a machine without the file"
+    zone = tmp_path / "zoneinfo" / "Asia" / "Kathmandu"
+    zone.parent.mkdir(parents=True)
+    zone.touch()
+    machine.symlink_to(zone)
+    assert process_zone() == "Asia/Kathmandu"
+    machine.unlink()
+    machine.touch()
+    assert process_zone() == "", "a copy of the file has no name"

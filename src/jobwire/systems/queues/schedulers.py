@@ -5,7 +5,7 @@ A scheduler makes one job at a time; the worker that takes it makes the next one
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, cast
 
 from cronsim import CronSimError
@@ -19,7 +19,7 @@ from jobwire.systems.queues.codec import json_text, number_of, read_json
 from jobwire.systems.queues.contract import BullField, Opt, Refusal
 from jobwire.systems.queues.options import template_members
 from jobwire.systems.queues.queue import NewBullJob, QueueProducer
-from jobwire.systems.queues.scheduler_iterations import cron_ms
+from jobwire.systems.queues.scheduler_iterations import cron_ms, process_zone
 
 _MAX_MS: Final = 10 * 365 * 86_400_000
 _LATEST_MS: Final = 1 << 43
@@ -37,7 +37,8 @@ class Repeat:
     """The place of the due time within the interval."""
     pattern: str = ""
     tz: str = ""
-    """The time zone of the pattern; UTC if empty."""
+    """The time zone of the pattern; if empty, that of the process which makes a job, as with
+    Node."""
     immediately: bool = False
     """The first job of a pattern is due at once."""
     limit: int | None = None
@@ -73,6 +74,9 @@ class Schedulers:
         self._queue.check(job)
         if job.options.job_id or job.options.delay_ms or job.options.parent is not None:
             raise refuse("a scheduler's job has no id, delay or parent of its own")
+        if repeat.pattern and not (repeat.tz or process_zone()):
+            # Other programs would take another zone for that of a process whose zone has no name.
+            repeat = replace(repeat, tz="UTC")
         now_ms, prefix = self._queue.now_ms(), self._queue.settings.prefix
         if repeat.end_ms is not None and repeat.end_ms < now_ms:
             raise refuse("the scheduler's end_ms is over; choose a later one")
@@ -177,7 +181,7 @@ def _first_ms(repeat: Repeat, now_ms: int) -> int:
     if not repeat.pattern:
         return 0
     try:
-        due_ms = cron_ms(repeat.pattern, repeat.tz or "UTC", max(now_ms, repeat.start_ms or 0))
+        due_ms = cron_ms(repeat.pattern, repeat.tz, max(now_ms, repeat.start_ms or 0))
     except BadCron as error:
         raise refuse(str(error)) from None
     except (CronSimError, ValueError, OverflowError, OSError, LookupError) as error:
@@ -221,7 +225,7 @@ def upcoming_ms(scheduler: Scheduler, most: int) -> list[int]:
 def _following_ms(repeat: Repeat, due_ms: int) -> int:
     if repeat.every_ms:
         return due_ms + repeat.every_ms
-    return cron_ms(repeat.pattern, repeat.tz or "UTC", due_ms)
+    return cron_ms(repeat.pattern, repeat.tz, due_ms)
 
 
 def _read(scheduler_id: str, next_ms: int, record: dict[str, str], pending: bool) -> Scheduler:

@@ -106,7 +106,7 @@ class QueueOverview {
 
   scheduler = (each) =>
     html`<tr><td class="bold cut task">${each.id}</td>
-    <td><code>${each.repeat.pattern ?? every(each.repeat.every)}</code> <span class="muted">${each.repeat.pattern ? (each.repeat.tz ?? "UTC") : ""}</span></td>
+    <td><code>${each.repeat.pattern ?? every(each.repeat.every)}</code> <span class="muted">${each.repeat.pattern ? (each.repeat.tz ?? "") : ""}</span></td>
     <td class="cut task" data-label="Job">${each.name}</td><td class="right" data-label="Made">${count(each.made)}${each.repeat.limit ? html`<span class="muted"> / ${count(each.repeat.limit)}</span>` : nothing}</td>
     <td class="right" data-label="Next">${each.next ? html`${time(each.next, { day: true })} <span class="muted">${each.next > now() ? `in ${age(each.next - now())}` : "due"}</span>` : html`<span class="muted">ended</span>`}</td>
     <td class="right muted low hide">${each.next_runs.slice(1).map((ts, i) => html`${i ? ", " : ""}${time(ts, { day: true })}`)}</td>

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 
 import pytest
 
 from jobwire import App, Context
 from jobwire.systems.queues import idle_queues
 from jobwire.systems.queues.admin import QueueAdmin
-from jobwire.systems.queues.contract import BullState
+from jobwire.systems.queues.contract import BullState, Keys
 from jobwire.systems.queues.engine import BullEngine
+from jobwire.systems.queues.idle_queues import IdleQueue, IdleQueues
 from jobwire.systems.queues.queue import NewBullJob, QueueProducer
 from jobwire.systems.queues.settings import BullSettings
 from jobwire.systems.queues.worker_connections import WorkerConnections
-from jobwire.valkey import Connection
+from jobwire.valkey import Connection, ValkeyError
 from jobwire.worker import Worker
-from tests.support import clause, wait_until
+from tests.support import Plain, clause, wait_until
 from tests.support.workers import started, stopped
 
 
@@ -111,3 +114,44 @@ async def test_j36_a_job_at_its_limit_is_delayed_where_others_share_the_queue(
     await wait_until(lambda: completed(12), "the jobs that were delayed")
     assert (await queue.counts())[BullState.FAILED] == 0
     await stopped(worker, running)
+
+
+@clause("B-9", "B-20")
+async def test_b9_an_idle_worker_keeps_its_place_in_the_servers_line(
+    connection: Connection, plain: Plain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at its queues every second. If it also blocked anew, other workers, which block for
+    longer, would always be served before it."""
+    monkeypatch.setattr(idle_queues, "_LOOK_S", 0.01)
+    monkeypatch.setattr(idle_queues, "_BLOCK_S", 3600.0, raising=False)
+    found, errors = list[str](), list[ValkeyError]()
+    queues = IdleQueues(connection, lambda: 2_000)
+    queues.watch(IdleQueue(Keys("work"), lambda: found.append("work"), errors.append))
+    await wait_until(lambda: blocked(plain) == 1, "our worker to block")
+    marker = Keys("work").marker
+    async with connection.socket() as other:
+        popping = other.call("BZPOPMIN", marker, 0, block_s=math.inf)
+        await wait_until(lambda: blocked(plain) == 2, "the other worker to block")
+        before = looks(plain)
+        await wait_until(lambda: looks(plain) > before + 3, "our worker to look")
+        plain.call("ZADD", marker, 0, "0")
+        await wait_until(lambda: not plain.call("EXISTS", marker))
+        assert plain.call("CLIENT", "UNBLOCK", other.client_id) == 1, "it was served first"
+        assert await popping is None
+    await wait_until(lambda: found or errors, "our worker to be told")
+    await queues.close()
+    assert (found, errors) == (["work"], [])
+
+
+def blocked(plain: Plain) -> int:
+    return sum(
+        client["cmd"] == "bzpopmin" for client in plain.client_list() if "b" in client["flags"]
+    )
+
+
+def looks(plain: Plain) -> int:
+    """How many scripts were run."""
+    found = re.search(
+        r"^cmdstat_evalsha:calls=(\d+)", str(plain.call("INFO", "commandstats")), re.MULTILINE
+    )
+    return int(found[1]) if found else 0

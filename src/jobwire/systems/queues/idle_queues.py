@@ -2,8 +2,10 @@
 
 Idle workers of this wire block on a queue's marker. All idle queues of a worker on one server block
 together: one socket, however many queues. A marker tells that there is work now, or when the next
-delayed job is due. Producers that know only the published contract write no marker, so all idle
-queues are also looked at every second, in one call (B-1).
+delayed job is due. The server serves those that block in the order in which they began, so the
+command lasts as long as that of the official packages: a worker that asked anew more often would be
+the last in line each time (decision 0206). Producers that know only the published contract write no
+marker, so all idle queues are also looked at every second, in one call beside it (B-1).
 
 `WorkerConnections` has one; an engine has its queues watched while they are idle, also while it is
 busy with others.
@@ -25,6 +27,8 @@ from jobwire.valkey.errors import Moved
 _log = logging.getLogger("jobwire.bullmq")
 
 _LOOK_S: Final = 1.0
+_BLOCK_S: Final = 5.0
+"""As long as workers of the official packages block."""
 _SHORTEST_BLOCK_S: Final = 0.005
 _PAUSE_S: Final = 0.25
 """After an error of the server."""
@@ -63,6 +67,8 @@ class IdleQueues:
         """The markers of the blocking command in flight."""
         self._until_ms = 0.0
         """When that command ends."""
+        self._look_at_s = 0.0
+        """When all watched queues are looked at next."""
         self._changed = asyncio.Event()
         """Another queue is idle."""
 
@@ -98,6 +104,17 @@ class IdleQueues:
             queue.is_unseen = False
             queue.due_ms = int(due) if due else None
 
+    async def _look_at_all(self) -> bool:
+        """Look at all watched queues, if it is time."""
+        if self._now_s() < self._look_at_s:
+            return False
+        self._look_at_s = self._now_s() + _LOOK_S
+        await self._look(tuple(self._watched.values()))
+        return True
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
     # The blocking command
 
     def _is_waited_for(self, queue: IdleQueue) -> bool:
@@ -118,18 +135,16 @@ class IdleQueues:
 
     async def _run(self) -> None:
         """Until no queue is idle."""
-        looked_s = asyncio.get_running_loop().time()
+        self._look_at_s = self._now_s() + _LOOK_S
         while self._watched:
             try:
-                now_s = asyncio.get_running_loop().time()
-                if now_s - looked_s >= _LOOK_S:
-                    looked_s = now_s
-                    await self._look(tuple(self._watched.values()))
-                elif unseen := [each for each in self._watched.values() if each.is_unseen]:
+                if not await self._look_at_all() and (
+                    unseen := [each for each in self._watched.values() if each.is_unseen]
+                ):
                     await self._look(unseen)
                 self._report_due()
                 if self._watched:
-                    await self._wait(looked_s + _LOOK_S - now_s)
+                    await self._wait()
             except ValkeyError as error:
                 await self._failed(error)
 
@@ -173,34 +188,43 @@ class IdleQueues:
     def _until_due_s(self) -> float:
         now_ms = self._now_ms()
         due = [each.due_ms for each in self._watched.values() if each.due_ms is not None]
-        return (min(due) - now_ms) / 1000 if due else _LOOK_S
+        return (min(due) - now_ms) / 1000 if due else _BLOCK_S
 
-    async def _wait(self, look_in_s: float) -> None:
+    async def _wait(self) -> None:
         if not all(queue.is_held for queue in self._watched.values()):
-            return await self._block(look_in_s)
+            return await self._block()
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(_SHORTEST_BLOCK_S, self._until_due_s())):
                 await self._changed.wait()
         return None
 
-    async def _block(self, look_in_s: float) -> None:
+    async def _block(self) -> None:
         async with self._connection.socket() as own:
             # Chosen after the socket was acquired: all that are idle by now are in it.
             markers = [key for key, queue in self._watched.items() if not queue.is_held]
             if not markers or any(queue.is_unseen for queue in self._watched.values()):
                 return
-            timeout_s = max(_SHORTEST_BLOCK_S, min(look_in_s, self._until_due_s()))
+            timeout_s = max(_SHORTEST_BLOCK_S, min(_BLOCK_S, self._until_due_s()))
             self._client_id, self._blocked = own.client_id, frozenset(markers)
             self._until_ms = self._now_ms() + timeout_s * 1000
             try:
-                reply = await own.call("BZPOPMIN", *markers, timeout_s, block_s=timeout_s)
+                popping = own.call("BZPOPMIN", *markers, timeout_s, block_s=timeout_s)
+                await self._look_meanwhile(popping)
+                reply = await popping
             except Moved:
                 return  # the next one is at the node that has the slot now
             finally:
                 self._client_id, self._blocked = 0, frozenset()
         if reply is not None:
             await self._popped(*cast("tuple[str, str, float | str]", reply))
+
+    async def _look_meanwhile(self, popping: asyncio.Future[Reply]) -> None:
+        while not popping.done():
+            await asyncio.wait([popping], timeout=max(0.0, self._look_at_s - self._now_s()))
+            if not popping.done() and await self._look_at_all():
+                self._report_due()
+                self._block_anew()
 
     async def _popped(self, marker: str, member: str, score: float | str) -> None:
         queue = self._watched.get(marker)

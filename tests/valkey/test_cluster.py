@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import threading
 from collections import Counter
@@ -31,9 +32,11 @@ from jobwire.valkey import (
     StreamMessage,
     Unavailable,
     Unsupported,
+    dialer,
 )
 from jobwire.valkey.blocking_socket import BlockingSocket
 from jobwire.valkey.cluster import SLOTS, slot_of
+from jobwire.valkey.dialer import Dialer
 from jobwire.valkey.errors import Moved
 from jobwire.valkey.tracking import TrackedKey, TrackingReader
 from tests.support import Fresh, clause, wait_until
@@ -406,6 +409,47 @@ async def test_g10_the_map_is_read_once_for_all_connections(cluster: Cluster, fr
         sets = (each.call("SET", f"{{{tag}}}:x", 1) for tag, each in connections.items())
         assert await asyncio.gather(*sets) == ["OK"] * len(connections)
         assert config.topology.reads < before + 5
+
+
+@clause("G-11")
+@pytest.mark.parametrize("ends", ["with a socket", "with an error"])
+async def test_g11_a_dial_that_ends_while_the_map_is_read_is_not_forgotten(
+    cluster: Cluster, tag: str, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """The map names another node then, and the socket stayed open for ever."""
+    config = config_of(cluster, tag)
+    topology = config.topology
+    assert topology is not None
+    await topology.refresh(config)
+    if ends == "with an error":
+        config = replace(config, password="wrong")
+    unhandled: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: unhandled.append(context))
+
+    async def refresh(_config: Config, *, without: str = "") -> None:
+        # The node answers at last, while the map is read; the slot is elsewhere by now.
+        await wait_until(lambda: not dials(), "the dial to end")
+        topology.nodes = ()
+
+    monkeypatch.setattr(dialer, "_DOUBT_S", 0.0)
+    monkeypatch.setattr(topology, "refresh", refresh)
+    with pytest.raises(Unavailable):
+        await Dialer(config).dial("forgotten")
+    monkeypatch.undo()
+    gc.collect()
+    assert unhandled == []
+    with plain_client(cluster.primary_of(tag)) as plain:
+
+        def named() -> list[str]:
+            return [each["name"] for each in plain.client_list() if each["name"] == "forgotten"]
+
+        await wait_until(lambda: named() == [], "the socket to be closed")
+
+
+def dials() -> list[str]:
+    names = [getattr(task.get_coro(), "__name__", "") for task in asyncio.all_tasks()]
+    return [name for name in names if name == "dial"]
 
 
 @clause("G-10")

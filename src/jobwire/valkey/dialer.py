@@ -153,10 +153,12 @@ class Dialer:
                 if topology.address_of(config.slot) != address:
                     raise Unavailable(f"slot {config.slot} is no longer at {address}")
             return dialing.result()
-        finally:
-            if not dialing.done():
-                dialing.cancel()
-                await asyncio.gather(dialing, return_exceptions=True)
+        except BaseException:
+            dialing.cancel()
+            (ended,) = await asyncio.gather(dialing, return_exceptions=True)
+            if isinstance(ended, tuple):  # it ended while the map was read
+                await ended[0].close("it was opened too late")
+            raise
 
     async def _check_served(self, sock: RespSocket) -> None:
         """Raise Unavailable if the node does not serve the slot (yet, or any more)."""

@@ -289,8 +289,10 @@ SIGNAL_FIELD: Final = "g:"
 CHILD_FIELD: Final = "k:"
 ENDED_CHILD_FIELD: Final = "c:"
 RESTARTS_FIELD: Final = "n:"
+GATHER_FIELD: Final = "w:"
 """Fields of a record that the server writes: when a sleep (`t:name`) or a wait for a signal
-(`t:signal:name`) ends, in ms; a signal, a JSON array of its time and its value, without the value
+(`t:signal:name`) ends, in ms; when a job that waits for children (`w:` and the first child's name)
+looks again; a signal, a JSON array of its time and its value, without the value
 if it did not come in time; a submitted child, a JSON array of its id and task; the end of a child,
 a JSON array of its time, its status, and its result or error unless that is with the child; how
 often the job was restarted."""

@@ -26,7 +26,7 @@ from jobwire.job.messages import (
 from jobwire.task import HasTask
 from jobwire.worker import steps, waits
 from jobwire.worker.codec import MAX_REPORT_BYTES, to_json
-from jobwire.worker.reports import ChildrenAnswer, ReportSink
+from jobwire.worker.reports import REPORT_ADDED, ChildrenAnswer, ReportSink
 from jobwire.worker.waits import Child
 
 MYPY = False  # mypy takes it for True
@@ -124,7 +124,10 @@ class Context(_Parameters[P, S]):
         """Report an event of your own kind, with data that has a JSON form."""
         check_kind(kind, self.sink.reserved_kinds)
         data_json = "{}" if data is None else to_json(data, MAX_REPORT_BYTES)
-        return self.sink.add(Report(kind, data_json, step))
+        report, replay = Report(kind, data_json, step), self.sink.replay
+        if replay is not None and replay.hold(report, self.sink.push):
+            return REPORT_ADDED
+        return self.sink.add(report)
 
     def update_data(self, payload: object) -> Awaitable[None]:
         """Replace the job's payload, for later attempts and for those who look at the job; this

@@ -41,6 +41,7 @@ from jobwire.worker import outcomes
 from jobwire.worker.app import App, Around, Handler
 from jobwire.worker.context import Context
 from jobwire.worker.outcomes import ProcessResult, Returned, SuspendRequested
+from jobwire.worker.replay import Replay
 from jobwire.worker.reports import PendingChildren, ReportSink
 from jobwire.worker.signature import HandlerKind
 from jobwire.worker.steps import StepRecord
@@ -182,6 +183,13 @@ class LoopSink:
             await asyncio.to_thread(self._sink.add, report)
 
         return asyncio.ensure_future(add())
+
+    @property
+    def replay(self) -> Replay | None:
+        return self._sink.replay
+
+    def push(self, report: Report) -> object:
+        return self._sink.push(report)
 
     def children(self) -> PendingChildren:
         async def read() -> Children:

@@ -152,6 +152,9 @@ class JobReceiver:
             log.bind_only({"job_id": start.job_id})
             context: list[Context[Any]] = []
             ending = self._run(start, sink, context)
+            if sink.replay is not None:
+                with contextlib.suppress(asyncio.CancelledError):  # the job is over
+                    sink.replay.end()
             if sink.suspension is not None:
                 ending = outcomes.suspended(sink.suspension)
             partial = outcomes.partial_json(context[0].partial) if context else ""

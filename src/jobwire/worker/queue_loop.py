@@ -391,6 +391,7 @@ class QueueLoop:
             else:
                 if not run.is_over:
                     run.job_record, run.progress_attempt = record, record.progress_attempt
+                    run.replay = run.steps.replay
                     await self._runner.drive(self._runner.begin([run]))
                 return
 

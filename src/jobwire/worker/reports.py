@@ -39,6 +39,7 @@ from jobwire.job.messages import (
 )
 from jobwire.worker.branches import Branches, joined
 from jobwire.worker.job_log import fields
+from jobwire.worker.replay import Replay
 from jobwire.worker.steps import StepNotRecorded, StepRecord
 from jobwire.worker.threads import Threads
 from jobwire.worker.watchdog import Watchdog, call
@@ -71,6 +72,15 @@ class ReportSink(Protocol):
 
     def add(self, report: Report) -> Awaitable[None]:
         """Queue the report, in order; CancelledError if the job is over or lost."""
+        ...
+
+    @property
+    def replay(self) -> Replay | None:
+        """What holds reports while the run repeats earlier ones."""
+        ...
+
+    def push(self, report: Report) -> object:
+        """Queue a report that was held, even if the window is full."""
         ...
 
     @property
@@ -263,7 +273,7 @@ class ThreadSink:
 
     __slots__ = (
         *("_loop", "_run", "_unacknowledged", "_window", "any_progress", "max_result_bytes"),
-        *("branches", "reserved_kinds", "steps", "stopped", "threads", "uses"),
+        *("branches", "replay", "reserved_kinds", "steps", "stopped", "threads", "uses"),
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, run: "Run") -> None:
@@ -275,6 +285,7 @@ class ThreadSink:
         self.any_progress = run.any_progress
         self.max_result_bytes = run.max_result_bytes
         self.steps = run.steps
+        self.replay = run.replay
         self._loop = loop
         self._run = run
         self._window = threading.Semaphore(WINDOW)
@@ -289,6 +300,9 @@ class ThreadSink:
             raise asyncio.CancelledError("this job is over")
         self._loop.call_soon_threadsafe(self._add, report)
         return REPORT_ADDED
+
+    def push(self, report: Report) -> None:
+        self._loop.call_soon_threadsafe(self._run.add_from_thread, report)
 
     def _add(self, report: Report) -> None:
         self._unacknowledged += 1
@@ -363,6 +377,7 @@ class PipeSink:
         self.steps = StepRecord(
             rules.step_rules, rules.record, rules.now_ms, rules.names, rules.attempt
         )
+        self.replay = self.steps.replay
         self.suspension: Suspended | Restarted | None = None
         """What the job waits for after this run."""
         self.branches: Branches | None = None
@@ -389,6 +404,9 @@ class PipeSink:
             if not self._acks.get():
                 raise asyncio.CancelledError("this job is over")
         return REPORT_ADDED
+
+    def push(self, report: Report) -> None:
+        self.add(report)
 
     def children(self) -> ChildrenRead:
         with self._lock:

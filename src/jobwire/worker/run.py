@@ -40,6 +40,7 @@ from jobwire.worker.job_log import fields
 from jobwire.worker.limits import HandlerLimit
 from jobwire.worker.metrics import TaskMetrics
 from jobwire.worker.outcomes import Ending, Returned, StopReason, SuspendRequested
+from jobwire.worker.replay import Replay
 from jobwire.worker.reports import PendingChildren, ReportBuffer, ThreadSink
 from jobwire.worker.steps import StepNotRecorded, StepRecord
 from jobwire.worker.threads import Threads
@@ -114,6 +115,8 @@ class Run:
     """What it has from earlier runs; read before it begins, if there is any."""
     progress_attempt: int = 1
     """The attempt of the latest new result of a step: `max_attempts` counts from it (D-7)."""
+    replay: Replay | None = None
+    """What holds its reports while it repeats those of earlier runs."""
     _steps: StepRecord | None = None
     branches: Branches | None = None
     """Of a coroutine that may suspend its job."""
@@ -273,6 +276,9 @@ class Run:
     def add(self, report: Report) -> Awaitable[None]:
         return self._own_buffer().add(report)
 
+    def push(self, report: Report) -> None:
+        self._own_buffer().push(report)
+
     def add_from_thread(self, report: Report) -> None:
         """Called on the loop for a thread: a report that comes too late is dropped."""
         if not self.is_over:
@@ -314,6 +320,8 @@ class Run:
 
     def code_ended(self, ending: Ending, partial: str = "") -> None:
         """The handler's code has ended; `partial` is the partial result of a child process."""
+        if self.replay is not None:
+            self.replay.end()
         self.phase = _ENDED
         if self._timer is not None:
             self._timer.cancel()

@@ -145,6 +145,7 @@ class Runner:
         run.sink = ThreadSink(self._loop, run)
         run.limit(run.handler.timeout_of(run.leased))
         if run.handler.kind is HandlerKind.PROCESS:
+            run.sink.replay = None  # the child process has its own
             process = self._processes.acquire()
             run.interrupt, run.kill = process.interrupt, process.kill
             work = partial(self._in_process, run, process)
@@ -165,6 +166,8 @@ class Runner:
             ending = outcomes.returned(value, run.max_result_bytes)
         except BaseException as error:  # noqa: BLE001 - it becomes an Ending
             ending = outcomes.raised(error)
+        if run.replay is not None:
+            run.replay.end()
         self._call_on_loop(lambda: run.code_ended(ending))
 
     def _in_process(self, run: Run, process: HandlerProcess) -> None:

@@ -39,6 +39,7 @@ from jobwire.json_types import Read, reader
 from jobwire.worker import step_errors
 from jobwire.worker.branches import MustWait
 from jobwire.worker.codec import JsonTooLarge, NotJson, to_json
+from jobwire.worker.replay import Replay, places
 
 if TYPE_CHECKING:  # reports.py has the sinks, each of which has a record
     from jobwire.worker.reports import ReportSink
@@ -61,7 +62,7 @@ class StepRecord:
 
     __slots__ = (
         *("_bytes", "_lock", "_own", "_read_ms", "_read_s"),
-        *("attempt", "fields", "names", "read", "rules", "suspended"),
+        *("attempt", "fields", "names", "read", "replay", "rules", "suspended"),
     )
 
     def __init__(
@@ -76,6 +77,8 @@ class StepRecord:
         self.rules = rules
         self.attempt = attempt
         self.fields = dict(fields)
+        self.replay = Replay(found) if (found := places(fields)) else None
+        """The reports of this run until it has come to the end of the record."""
         own = [value for field, value in self.fields.items() if field.startswith(_OWN)]
         self._own = len(own)
         self._bytes = sum(map(_size, own))
@@ -112,6 +115,13 @@ class StepRecord:
         """The name, or `name:2` and so on where this run has used it before."""
         count = self.count(kind + name)
         return name if count == 1 else f"{name}:{count}"
+
+    def reach(self, field: str) -> str | None:
+        """What the record has of the place in the code to which a branch has come."""
+        found = self.fields.get(field)
+        if self.replay is not None:
+            self.replay.reach(field, is_new=found is None)
+        return found
 
     def check_space(self, name: str, rules: StepRules, more: int = 0) -> None:
         """Fail if the record has no space for one more result, or for these bytes of it."""
@@ -201,10 +211,10 @@ def _plan(
 ) -> Plan:
     read = _reader(name, function)
     field, failed, mark = RESULT_FIELD + name, ERROR_FIELD + name, STARTED_FIELD + name
-    if (stored := record.fields.get(field)) is not None:
-        return read(stored)
     if (stored := record.fields.get(failed)) is not None:
         raise step_errors.read(stored, name, function)
+    if (stored := record.reach(field)) is not None:
+        return read(stored)
     if once and mark in record.fields:
         raise StepInterrupted(name)
     record.check_space(name, rules)

@@ -17,6 +17,7 @@ from jobwire.job.messages import (
     CHILD_FIELD,
     DUE_FIELD,
     ENDED_CHILD_FIELD,
+    GATHER_FIELD,
     RESTARTS_FIELD,
     SIGNAL_FIELD,
     ChildSubmission,
@@ -74,6 +75,8 @@ def sleep(record: StepRecord, seconds: float | timedelta, name: str) -> Plan:
 def _sleep(record: StepRecord, rules: StepRules, left_s: float, name: str) -> Plan:
     field = DUE_FIELD + name
     due = record.fields.get(field)
+    if due is not None or left_s >= SHORT_S:
+        record.reach(field)
     if due is not None:
         left_s = record.left_s(due)
     elif left_s >= SHORT_S:
@@ -103,6 +106,8 @@ def signal(record: StepRecord, name: str, kind: object, timeout_s: float | timed
 def _signal(record: StepRecord, rules: StepRules, name: str, read: Read, timeout_s: float) -> Plan:
     field, due = SIGNAL_FIELD + name, f"{DUE_FIELD}signal:{name}"
     stored = record.fields.get(field)
+    if stored is None or due in record.fields:
+        record.reach(due)
     if stored is None:
         if due not in record.fields:
             record.check_space(name, rules)
@@ -149,6 +154,7 @@ def _submit(
     field = CHILD_FIELD + name
     if (stored := record.fields.get(field)) is not None:
         return Child(name, JobId(_decode_child(stored)[0]), task)
+    record.reach(field)
     restarts = record.fields.get(RESTARTS_FIELD)
     job_id = child_job_id(parent, f"{restarts} {name}" if restarts else name)
     text = _object_json(f"child {name!r}", {} if payload is None else payload, rules)
@@ -164,9 +170,12 @@ def gather(record: StepRecord, children: Sequence[Child[Any]], return_exceptions
         name for child in children if (name := ENDED_CHILD_FIELD + child.name) not in record.fields
     ]
     lacking = list(dict.fromkeys(lacking))
+    place = GATHER_FIELD + children[0].name if children else ""
+    if lacking or place in record.fields:
+        record.reach(place)
     if lacking:
         what = children[0].name if len(children) == 1 else f"{len(lacking)} of {len(children)}"
-        yield Suspend(Suspended("children", what, LOOK_AGAIN_S, "", tuple(lacking)))
+        yield Suspend(Suspended("children", what, LOOK_AGAIN_S, place, tuple(lacking)))
     ends = [_end(record, child) for child in children]
     if not return_exceptions:
         for end in ends:

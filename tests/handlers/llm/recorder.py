@@ -49,6 +49,7 @@ class RecordingSink:
         self.threads = Threads()
         self.uses: frozenset[Use] = frozenset()
         self.reserved_kinds: frozenset[str] = frozenset()
+        self.replay = self.steps.replay
         self.any_progress = False
         self.max_result_bytes = MAX_RESULT_BYTES
         self._hear = hear
@@ -64,6 +65,9 @@ class RecordingSink:
 
     def children(self) -> ChildrenRead:
         return ChildrenRead(NO_CHILDREN)
+
+    def push(self, report: Report) -> None:
+        self.add(report)
 
     def add(self, report: Report) -> Awaitable[None]:
         event = Event(report.kind, msgspec.json.decode(report.data_json), report.step)

@@ -19,6 +19,7 @@ from jobwire.job.messages import (
     DUE_FIELD,
     ENDED_CHILD_FIELD,
     ERROR_FIELD,
+    GATHER_FIELD,
     RESTARTS_FIELD,
     RESULT_FIELD,
     SIGNAL_FIELD,
@@ -366,6 +367,9 @@ class RecordField(StrEnum):
     it is in the child's hash (D-15)."""
     RESTARTS = RESTARTS_FIELD
     """How often the job was restarted; no name follows (D-24)."""
+    GATHER = GATHER_FIELD
+    """When a job that waits for children, the first of which has this name, looks again, in ms: it
+    has waited here (A-8)."""
 
 
 class Status(StrEnum):

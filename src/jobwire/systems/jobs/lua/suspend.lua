@@ -50,9 +50,14 @@ local function lacking(id, names)
   return missing
 end
 
--- D-11, D-12: the due time; a later run that waits for the same gets the one that is recorded.
+-- D-11, D-12: the due time; a later run that waits for the same gets the one that is recorded, unless it
+-- waits for children, where it only looks again.
 local function due_of(id, after_ms, field)
   local due_ms = string.format('%.0f', now_ms + after_ms)
+  if string.sub(field, 1, 2) == 'w:' then
+    redis.call('HSET', steps_key(id), field, due_ms)
+    return tonumber(due_ms)
+  end
   if field == '' or redis.call('HSETNX', steps_key(id), field, due_ms) == 1 then return tonumber(due_ms) end
   return tonumber(redis.call('HGET', steps_key(id), field)) or now_ms
 end

@@ -170,3 +170,39 @@ async def told(ctx: Context[FailedJob]) -> str:
 async def fails(ctx: Context) -> None:
     mark(ctx)
     raise Fail("no_audio", "there is no sound")
+
+
+# ── text that is taken back ──────────────────────────────────────────────────────────────────────
+
+
+@app.handler("recites", queue=WAITS, uses={"durable"}, retries=5)
+async def recites(ctx: Context) -> dict[str, str]:
+    """Emits words, a third of them in a step. Its first runs end at the words `stops`: they wait
+    there to be killed, fail, or wait for a signal, as `way` says."""
+    folder = Path(ctx.payload["gate"]).parent
+    stop = ctx.attempt - 1
+    if ctx.payload["way"] != "retry":
+        stop = int((folder / "phase").read_text())
+    words, stops, way = ctx.payload["words"], ctx.payload["stops"], ctx.payload["way"]
+
+    async def say(first: int, last: int) -> None:
+        for at in range(first, last):
+            if way == "suspend":
+                if at in stops:
+                    await ctx.wait_for_signal(f"go-{at}")
+            elif stops[stop : stop + 1] == [at]:
+                await ctx.log("stops here")
+                (folder / f"{ctx.job.id}-{stop}").touch()
+                if way == "retry":
+                    raise RuntimeError("it stops here")
+                await asyncio.Event().wait()
+            await ctx.emit("token", {"text": f"{words[at]} "})
+            if at % 5 == 0:
+                await ctx.progress(100 * at / len(words))
+                await asyncio.sleep(0)
+
+    third = len(words) // 3
+    await say(0, third)
+    await ctx.step("middle", say, third, 2 * third)
+    await say(2 * third, len(words))
+    return {"text": "".join(f"{word} " for word in words)}

@@ -72,12 +72,18 @@ class Site:
                 await self.connection.delete(*found)
         await self._stack.aclose()
 
+    @property
+    def phase(self) -> Path:
+        """Which of its stops a job makes next."""
+        return self.folder / "phase"
+
     # ── the workers ──────────────────────────────────────────────────────────────────────────────
 
-    def victim(self, through: Proxy | None = None, **variables: str) -> Program:
+    def victim(self, through: Proxy | None = None, *, slots: int = 4, **variables: str) -> Program:
         """A worker process that the test may kill; it ends with the site."""
         program = Program(
-            *("-m", "jobwire", "worker", "tests.stories.handlers:app", "--slots", "4"),
+            *("-m", "jobwire", "worker", "tests.stories.handlers:app"),
+            *("--slots", str(slots)),
             env={
                 # Settings of the test run must not reach the program.
                 **{name: "" for name in os.environ if name.startswith("JOBWIRE_")},
@@ -95,7 +101,7 @@ class Site:
 
     async def ready(self, through: Proxy | None = None, **variables: str) -> Program:
         """Start a victim and wait until it takes jobs."""
-        program = self.victim(through, **variables)
+        program = self.victim(through, slots=4, **variables)
         await asyncio.to_thread(program.wait_for_line, "worker with 4 slots")
         return program
 

@@ -91,6 +91,30 @@ async def branches(ctx: Context) -> None:
     await ctx.emit("said", "after")
 
 
+@app.handler("waits in a step", uses={"durable"})
+async def waits_in_a_step(ctx: Context) -> None:
+    async def outer() -> None:
+        await ctx.emit("said", "in it")
+        await ctx.wait_for_signal("go")
+        await ctx.emit("said", "after the wait")
+
+    await ctx.emit("said", "before")
+    await ctx.step("outer", outer)
+    await ctx.emit("said", "after it")
+
+
+@app.handler("thread waits in a step", uses={"durable"})
+def thread_waits_in_a_step(ctx: SyncContext) -> None:
+    def outer() -> None:
+        ctx.emit("said", "in it")
+        ctx.wait_for_signal("go")
+        ctx.emit("said", "after the wait")
+
+    ctx.emit("said", "before")
+    ctx.step("outer", outer)
+    ctx.emit("said", "after it")
+
+
 @app.handler("changed", uses={"durable"})
 async def changed(ctx: Context[dict[str, Any]]) -> None:
     """The later run has no step of this name, and no further call."""

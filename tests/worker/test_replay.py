@@ -45,6 +45,14 @@ async def test_a08_each_branch_reports_once() -> None:
     assert sorted(map(str, said)) == sorted(["before", "after", *each])
 
 
+@clause("A-8", "D-9")
+@pytest.mark.parametrize("kind", ["waits in a step", "thread waits in a step"])
+async def test_a08_a_step_that_waited_reports_once(kind: str) -> None:
+    ran = await run(replay_handlers.app, kind, signals={"go": 1})
+    assert (ran.runs, ran.calls["outer"]) == (2, 2)
+    assert ran.of("said") == ["before", "in it", "after the wait", "after it"]
+
+
 @clause("A-8")
 async def test_a08_a_place_that_the_code_has_no_longer_holds_no_report_back() -> None:
     assert (await run(replay_handlers.app, "changed")).of("said") == ["before", "after"]
@@ -75,12 +83,12 @@ async def test_a08_a_branch_that_goes_on_is_not_held_by_one_that_has_not_begun()
 
     async def left() -> None:
         run.say("old left")
-        run.replay.reach("t:left", is_new=False)
+        run.replay.reach("t:left")
         run.say("new left")
 
     async def right() -> None:
         run.say("old right")
-        run.replay.reach("t:signal:right", is_new=False)
+        run.replay.reach("t:signal:right")
 
     await asyncio.gather(left(), right())
     assert run.sent == ["new left"]
@@ -95,7 +103,7 @@ async def test_a08_what_was_before_a_branch_was_before_its_records() -> None:
 
     async def branch(name: str) -> None:
         run.say(f"before {name}")
-        run.replay.reach(f"s:{name}", is_new=False)
+        run.replay.reach(f"s:{name}")
 
     await asyncio.gather(branch("a"), branch("b"))
     assert run.sent == []
@@ -106,7 +114,7 @@ def calls_nothing(run: Branches) -> None:
 
 
 def calls_a_new_step(run: Branches) -> None:
-    run.replay.reach("s:new", is_new=True)
+    run.replay.reach("s:new")
 
 
 @clause("A-8")

@@ -69,8 +69,9 @@ class Replay:
             self._held.append(_Held(branch, report, send))
             return True
 
-    def reach(self, place: str, *, is_new: bool) -> None:
-        """This branch has come to a place; `is_new`: the record does not have it."""
+    def reach(self, place: str) -> None:
+        """This branch has come to a place of the record, or made a new one: what it reported so far
+        was reported before, or was not."""
         with self._lock:
             if place in self._left:
                 self._left.discard(place)
@@ -80,7 +81,7 @@ class Replay:
                 if not self._left:
                     self._send(self._held)
                     self._held = []
-            elif is_new and self._left:
+            elif self._left:
                 here = self._branch()
                 here.is_new = True
                 self._send(self._take(here.line()))

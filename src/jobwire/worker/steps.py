@@ -116,12 +116,10 @@ class StepRecord:
         count = self.count(kind + name)
         return name if count == 1 else f"{name}:{count}"
 
-    def reach(self, field: str) -> str | None:
-        """What the record has of the place in the code to which a branch has come."""
-        found = self.fields.get(field)
+    def reach(self, field: str) -> None:
+        """A branch has come to a place that the record has, or makes a new one."""
         if self.replay is not None:
-            self.replay.reach(field, is_new=found is None)
-        return found
+            self.replay.reach(field)
 
     def check_space(self, name: str, rules: StepRules, more: int = 0) -> None:
         """Fail if the record has no space for one more result, or for these bytes of it."""
@@ -211,10 +209,11 @@ def _plan(
 ) -> Plan:
     read = _reader(name, function)
     field, failed, mark = RESULT_FIELD + name, ERROR_FIELD + name, STARTED_FIELD + name
+    if (stored := record.fields.get(field)) is not None:
+        record.reach(field)
+        return read(stored)
     if (stored := record.fields.get(failed)) is not None:
         raise step_errors.read(stored, name, function)
-    if (stored := record.reach(field)) is not None:
-        return read(stored)
     if once and mark in record.fields:
         raise StepInterrupted(name)
     record.check_space(name, rules)
@@ -235,6 +234,7 @@ def _plan(
         text = step_errors.written(error, name, _ms_since(began_s), record.attempt)
         record.check_space(name, rules, _size(text))
         yield _Write(failed, text)
+        record.reach(failed)
         record.add(failed, text)
         raise
     took_ms = _ms_since(began_s)
@@ -242,6 +242,7 @@ def _plan(
     record.check_space(name, rules, _size(text))
     result = read(text)
     yield _Write(field, text)
+    record.reach(field)  # not before: the function may have waited, which the record has
     record.add(field, text)
     record.add(mark, _REMOVED)
     return result

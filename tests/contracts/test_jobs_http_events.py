@@ -348,6 +348,8 @@ async def test_a08_a_released_run_is_taken_back_from_readers_of_the_clean_view(
         (leased,) = await worker.take(1)
         await worker.report([(leased, Report("token", '{"text":"one"}', step="llm"))])
         shown = clean.until("token")[-1]
+        for _ in ("hello", "queued", "running", "token"):
+            assert page.next() is not None
         await worker.settle([(leased, Released())], 0)
         (leased,) = await worker.take(1)
         await worker.report([(leased, Report("token", '{"text":"two"}', step="llm"))])

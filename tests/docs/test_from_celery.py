@@ -50,7 +50,7 @@ def test_the_pages_worker_serves_the_pages_producer(tmp_path: Path) -> None:
         printed = _run(tmp_path, "producer.py", env=fleet.env).split()
     assert printed == [
         *("1", "queued", "running", "log", "retrying"),
-        *("running", "log", "progress", "done"),
+        *("running", "rollback", "log", "progress", "done"),
     ]
 
 

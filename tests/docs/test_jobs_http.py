@@ -51,7 +51,7 @@ def _read(line: str, served: ServedJobs, job_id: object = "") -> Any:
 @clause("J-10", "J-15", "J-16", "J-18", "O-12")
 def test_every_line_of_the_page_is_answered(served: ServedJobs) -> None:
     submit, watch, wait, batch, queues, pause, *lines = _LINES
-    resume, token, cancel, retry, retry_many, cancel_many, listed, *others = lines
+    clean, resume, token, cancel, retry, retry_many, cancel_many, listed, *others = lines
     overview, stats, workers, failures, search = others
     job_id = _read(submit, served)["job_id"]
     assert [result["status"] for result in _read(batch, served)["results"]] == [202, 202]
@@ -68,6 +68,7 @@ def test_every_line_of_the_page_is_answered(served: ServedJobs) -> None:
     answers = _answers(watch, served, job_id)
     assert answers.startswith("event: hello\n")
     assert "\nevent: canceled\n" in answers
+    assert "\nevent: canceled\n" in _answers(clean, served, job_id)
     plain = _answers(resume, served, job_id)
     assert "event: gap\n" in plain, "that id was of the page's own job"
     assert "event: queued\ndata: {}\n" in plain

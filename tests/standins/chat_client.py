@@ -36,6 +36,9 @@ class HttpChat:
             return answer.body
         return NoAnswer("server error") if answer.status >= 500 else Rejected("no such file")
 
+    async def answers(self) -> None:
+        """It does."""
+
     async def send_text(
         self, chat_id: int, text: str, reply_to: int | None
     ) -> Sent | Blocked | Later | NoAnswer | Rejected:

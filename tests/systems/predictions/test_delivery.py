@@ -14,7 +14,7 @@ from jobwire.systems.predictions.reconcile import reconcile
 from tests.standins.server import answers
 from tests.standins.telegram import flood
 from tests.support import clause
-from tests.support.s3_proxy import Mishap, stored_but_dropped
+from tests.support.s3_proxy import Mishap, Reply, stored_but_dropped
 from tests.systems.predictions.conftest import MakeTelegramSite
 from tests.systems.predictions.site import build_flow, png
 from tests.systems.predictions.telegram_site import TelegramSite
@@ -105,6 +105,26 @@ async def test_p37_sends_without_an_answer_become_rare_and_never_end(
     await site.recover(passes=4, step_s=3700)
     assert len(site.telegram.pictures(77)) == 1
     assert len(site.telegram.texts(77)) == 7
+
+
+@clause("P-37")
+async def test_p37_an_outage_of_the_chat_service_is_no_hour_of_waiting(
+    telegram_site: TelegramSite,
+) -> None:
+    """The page of a proxy tells nothing about the send; the next one waits for the service."""
+    site = telegram_site
+
+    def away(_: object) -> Reply:
+        return Reply(502, (("Content-Type", "text/html"),), b"<html>Bad Gateway")
+
+    await paid_without_a_message(site)
+    site.telegram.plan("sendMessage", away)
+    site.telegram.plan("getMe", *[away] * 6)
+    await site.recover(passes=7, step_s=700)
+    assert site.telegram.calls.count("getMe") == 6
+    assert site.telegram.calls.count("sendMessage") == 1 + 1, "it is away: nothing is sent"
+    await site.recover(passes=1, step_s=700)
+    assert len(site.telegram.pictures(77)) == 1
 
 
 @clause("P-37")

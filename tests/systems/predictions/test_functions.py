@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from jobwire.systems.predictions import texts
+from jobwire.systems.predictions.contract import TaskErrorCode
 from jobwire.systems.predictions.functions import Functions, is_timer, read_event
 from jobwire.systems.predictions.telegram.api import BotApi
 from jobwire.systems.predictions.telegram.bot import TelegramBot
@@ -100,7 +102,8 @@ def test_p23_only_a_timer_starts_a_pass() -> None:
     queue = {"messages": [{"event_metadata": {"event_type": "x.QueueMessage"}, "details": {}}]}
     assert is_timer(events.YANDEX_TIMER)
     assert is_timer(events.AWS_TIMER)
-    for event in (None, {}, queue, events.yandex(b"{}", {}), events.aws(b"{}", {})):
+    assert is_timer({}), "what EventBridge Scheduler sends without an input"
+    for event in (None, "", queue, events.yandex(b"{}", {}), events.aws(b"{}", {})):
         assert not is_timer(event)
     disguised = {**events.aws(b"{}", {}), "source": "aws.events"}
     assert not is_timer(disguised)
@@ -156,7 +159,9 @@ async def test_p23_a_cold_function_accepts_a_photo_within_its_memory(
     assert seen["heavy"] == []
     assert seen["memory_mb"] <= 60
     assert len(await site.open_tasks()) == 0
-    assert site.telegram.texts(77) == ["The photo could not be processed. Please try again later."]
+    assert site.telegram.texts(77) == [
+        texts.error(TaskErrorCode.PROVIDER_ACCOUNT, "en", limit_mb=10)
+    ]
 
 
 @clause("P-23", "P-25")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobwire.systems.predictions import texts
-from jobwire.systems.predictions.contract import TaskErrorCode, user_key
+from jobwire.systems.predictions import fetch, texts
+from jobwire.systems.predictions.contract import MAX_OUTPUT_BYTES, TaskErrorCode, user_key
 from jobwire.systems.predictions.intent import Photo
 from jobwire.systems.predictions.reconcile import reconcile
 from tests.standins.server import answers
@@ -84,13 +84,16 @@ async def test_p18_a_model_failure_is_reported_without_its_own_text(
 
 
 @clause("P-18", "P-20")
-@pytest.mark.parametrize("status", [401, 402, 422])
-async def test_p20_a_rejected_create_is_final(site: Site, status: int) -> None:
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(401, TaskErrorCode.PROVIDER_ACCOUNT), (422, TaskErrorCode.PROVIDER_REJECTED)],
+)
+async def test_p20_a_rejected_create_is_final(site: Site, status: int, code: TaskErrorCode) -> None:
     photo = site.photo()
     site.replicate.plan("create", answers(status))
     assert await run(site, photo) is None
     assert site.replicate.calls.count("create") == 1
-    assert site.chat.texts(photo.chat_id) == [words(TaskErrorCode.PROVIDER_REJECTED)]
+    assert site.chat.texts(photo.chat_id) == [words(code)]
 
 
 @clause("P-18")
@@ -321,3 +324,73 @@ async def test_p39_a_provider_that_never_answers_ends_the_task_at_last(site: Sit
     await site.recover(passes=16, step_s=500)
     assert await site.open_tasks() == []
     assert site.chat.texts(photo.chat_id) == [words(TaskErrorCode.TIMEOUT)]
+
+
+@clause("P-18")
+@pytest.mark.parametrize("status", [401, 402])
+async def test_p18_a_refused_account_is_told_to_the_user_and_once_to_the_owner(
+    make_site: MakeSite, status: int
+) -> None:
+    site = make_site(owner_chat=500)
+    site.replicate.plan("create", *[answers(status)] * 2)
+    for _ in range(2):
+        photo = site.photo()
+        assert await run(site, photo) is None
+        assert site.chat.texts(photo.chat_id) == [words(TaskErrorCode.PROVIDER_ACCOUNT)]
+    (alert,) = site.chat.texts(500)
+    assert f"replicate answered {status} to create" in alert
+
+
+async def ended_with(site: Site, output: object) -> Photo:
+    """A photo whose run has been paid and has this output."""
+    site.replicate.webhooks = "never"
+    photo = site.photo()
+    await site.flow.submit(photo)
+    await asyncio.to_thread(site.replicate.wait_idle)
+    site.paid(photo)[0]["output"] = output
+    await site.recover()
+    assert await site.open_tasks() == []
+    return photo
+
+
+@clause("P-21")
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ("A cat on a roof.", "A cat on a roof."),
+        (["A cat", " on a", " roof."], "A cat on a roof."),
+        ("x" * 5000, "x" * 4095 + "…"),
+    ],
+)
+async def test_p21_a_text_is_delivered_as_text(site: Site, output: object, told: str) -> None:
+    photo = await ended_with(site, output)
+    assert site.chat.texts(photo.chat_id) == [told]
+    document = await site.task(str(site.paid(photo)[0]["id"]))
+    assert document is not None
+    assert document["status"] == "succeeded"
+
+
+@clause("P-21")
+@pytest.mark.parametrize(
+    "body",
+    [b"\0\0\0\x18ftypmp42" + b"\0" * 100, bytes(MAX_OUTPUT_BYTES + 1)],
+    ids=["video", "large"],
+)
+async def test_p21_what_is_no_picture_for_a_chat_is_delivered_as_a_link(
+    site: Site, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    def public(_address: object) -> bool:
+        return True
+
+    monkeypatch.setattr(fetch, "is_public", public)
+    site.replicate.files["/delivery/file"] = body
+    url = f"{site.replicate.url}/delivery/file"
+    photo = await ended_with(site, url)
+    assert site.chat.texts(photo.chat_id) == [texts.link("en", url)]
+
+
+@clause("P-22")
+async def test_p22_an_address_of_this_machine_is_no_link(site: Site) -> None:
+    site.replicate.files["/delivery/file"] = b"no picture"
+    photo = await ended_with(site, f"{site.replicate.url}/delivery/file")
+    assert site.chat.texts(photo.chat_id) == [words(TaskErrorCode.OUTPUT_REFUSED)]

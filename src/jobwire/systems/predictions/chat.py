@@ -64,6 +64,10 @@ class Chat(Protocol):
         """Download a photo; cut it off above the limit."""
         ...
 
+    async def answers(self) -> NoAnswer | None:
+        """Whether the service answers now; changes nothing."""
+        ...
+
     async def send_text(
         self, chat_id: int, text: str, reply_to: int | None
     ) -> Sent | Blocked | Later | NoAnswer | Rejected:

@@ -65,6 +65,7 @@ class TaskErrorCode(StrEnum):
     BUSY = "busy"
     PROVIDER_FAILED = "provider_failed"
     PROVIDER_REJECTED = "provider_rejected"
+    PROVIDER_ACCOUNT = "provider_account"
     CONTENT_REFUSED = "content_refused"
     CANCELED = "canceled"
     TIMEOUT = "timeout"

@@ -47,7 +47,11 @@ async def deliver(deps: FlowDeps, current: Current, owner: str, hand: InHand) ->
     if slot is None or slot.message_id is None:
         return await _send(deps, current, owner, index, final=not succeeded)
     photo = intent.photo
-    if succeeded:
+    if succeeded and outcome.outputs[index].key is None:
+        output = outcome.outputs[index]
+        words = output.text or texts.link(photo.language, output.url or "")
+        answer: _Answer = await deps.chat.edit_text(photo.chat_id, slot.message_id, words)
+    elif succeeded:
         output = outcome.outputs[index]
         picture = await _picture(deps, output, hand)
         if picture is None:
@@ -55,7 +59,7 @@ async def deliver(deps: FlowDeps, current: Current, owner: str, hand: InHand) ->
                 "stored picture not found key=%(key)s task_id=%(task_id)s",
                 {"key": output.key, "task_id": intent.tid},
             )
-            answer: _Answer = chat.Rejected("the picture is not in the bucket any more")
+            answer = chat.Rejected("the picture is not in the bucket any more")
         else:
             answer = await deps.chat.edit_picture(
                 photo.chat_id, slot.message_id, picture, output.mime or ""
@@ -90,6 +94,15 @@ async def _send(
     """Send a text to be edited, or, where `final`, the words of a failure themselves."""
     before = current.intent.slots[index] if index < len(current.intent.slots) else None
     refused = Slot("sending", None, before.unanswered if before else 0)
+    # P-37: after a send without an answer, the next one waits until the chat service answers.
+    if (
+        before
+        and before.unanswered
+        and isinstance(down := await deps.chat.answers(), chat.NoAnswer)
+    ):
+        return await _put_off(
+            deps, current, index, before, chat.NoAnswer(down.reason, not_done=True)
+        )
     awaited = replace(refused, unanswered=refused.unanswered + 1)
 
     def claim(intent: Intent) -> Intent:
@@ -151,7 +164,8 @@ async def _put_off(
     if _too_old(deps, intent):
         return await _give_up(deps, current, index)
     after_s = answer.after_s if isinstance(answer, chat.Later) else None
-    if slot.unanswered >= _MANY_UNANSWERED:
+    done = not (isinstance(answer, chat.NoAnswer) and answer.not_done)
+    if done and slot.unanswered >= _MANY_UNANSWERED:
         after_s = _RARE_S
     log.warning(
         "delivery not confirmed answer=%(answer)s task_id=%(task_id)s; will retry",

@@ -50,7 +50,14 @@ class Refused:
     reason: str
 
 
-FetchResult = Fetched | Expired | Refused | NoAnswer
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """It is there for everyone who has its address, and no picture that we can place in a chat."""
+
+    reason: str
+
+
+FetchResult = Fetched | Expired | Refused | Unfit | NoAnswer
 
 
 def resolve(host: str, port: int) -> Sequence[str]:
@@ -99,7 +106,9 @@ class Fetcher:
             if isinstance(answer, NoRoom):
                 return answer
             if isinstance(answer, NoAnswer):
-                return _too_large(self.max_bytes) if answer.too_large else answer
+                return (
+                    self._unfit(target, _too_large(self.max_bytes)) if answer.too_large else answer
+                )
             if answer.status in _REDIRECTS:
                 url = urljoin(url, answer.headers.get("location", ""))
                 continue
@@ -107,8 +116,14 @@ class Fetcher:
                 return Expired()
             if answer.status != 200:
                 return NoAnswer(f"the output's host answered {answer.status}")
-            return _picture(answer.body)
+            return self._unfit(target, _picture(answer.body))
         return Refused(f"more than {_MAX_REDIRECTS} redirects")
+
+    def _unfit(self, address: str, found: Fetched | Refused) -> Fetched | Refused | Unfit:
+        """A user can open a public address, and none of this machine."""
+        if isinstance(found, Refused) and is_public(ipaddress.ip_address(address)):
+            return Unfit(found.reason)
+        return found
 
     def _check(self, url: str) -> str | Refused | NoAnswer:
         """The address to connect to, once all of the host's addresses have been checked."""

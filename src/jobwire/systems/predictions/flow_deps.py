@@ -49,6 +49,8 @@ class FlowDeps:
     owner_chat: int = 0
     """The chat that reads of pictures that were not delivered; 0: only the log has them."""
     counts: Counts = field(default_factory=Counts)
+    alerted_ms: dict[str, int] = field(default_factory=dict[str, int])
+    """When this process last told the owner of the bot of a trouble."""
     budget: ByteBudget = field(default_factory=lambda: ByteBudget(24 * MIB))
     """For all pictures that this process has in memory."""
     max_image_mb: int = 10

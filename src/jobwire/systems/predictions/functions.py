@@ -76,7 +76,7 @@ class Functions:
     def reconcile(self, event: object, context: object = None) -> Response:
         """A timer's event. An HTTP request is refused: anyone could send it."""
         if not is_timer(event):
-            log.warning("reconcile refused: the event is not from a timer")
+            log.error("reconcile refused: the event is not from a timer; no task is finished")
             return response(Answer(403, "only a timer may call this"))
         return _run(self._reconcile(_pass_s(context)))
 
@@ -115,7 +115,10 @@ def read_event(event: object) -> HttpEvent | Answer:
 
 
 def is_timer(event: object) -> bool:
-    """Whether an event is that of a timer: Yandex's trigger, or a schedule of EventBridge."""
+    """Whether an event is that of a timer: Yandex's trigger, or a schedule of EventBridge, whose
+    Scheduler sends `{}` where no input is set."""
+    if event == {}:
+        return True
     given = mapping(event)
     if "httpMethod" in given or "requestContext" in given:
         return False

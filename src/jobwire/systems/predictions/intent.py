@@ -86,12 +86,15 @@ class StoredInput(Struct, frozen=True):
 
 
 class Output(Struct, frozen=True, omit_defaults=True):
-    """One picture of the outcome: where the provider keeps it, and where we do once stored."""
+    """One picture of the outcome: where the provider keeps it, and where we do once stored. One
+    that is no picture for a chat, or too large, has no key: its address is delivered."""
 
     url: str | None = None
     key: str | None = None
     mime: str | None = None
     size: int | None = None
+    text: str | None = None
+    """The text that the model wrote; then there is nothing else."""
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):

@@ -80,7 +80,7 @@ async def _store_outputs(
     taken = {each.key for each in outcome.outputs}
     for index, output in enumerate(outcome.outputs):
         is_data = is_data_url(output.url)
-        if output.key is not None or (only_data and not is_data):
+        if output.key is not None or output.text or (only_data and not is_data):
             stored.append(output)
             continue
         keep = len(outcome.outputs) == 1
@@ -96,6 +96,12 @@ async def _store_outputs(
                     "output refused task_id=%(task_id)s reason=%(reason)s",
                     {"task_id": intent.tid, "reason": reason},
                 )
+            case fetch.Unfit(reason):
+                log.info(
+                    "output goes to the user as a link task_id=%(task_id)s reason=%(reason)s",
+                    {"task_id": intent.tid, "reason": reason},
+                )
+                stored.append(output)
             case NoAnswer(reason):
                 if may_have_output(intent, deps.clock.now_ms(), deps.policy):
                     log.warning(
@@ -118,7 +124,7 @@ async def _store_output(
     hand: InHand,
     *,
     keep: bool,
-) -> Output | fetch.Expired | fetch.Refused | NoAnswer:
+) -> Output | fetch.Expired | fetch.Refused | fetch.Unfit | NoAnswer:
     """Copy one picture into the bucket. `keep`: hold it for its delivery; several are read again
     one by one, because ten of them would fill a small machine."""
     answer = await deps.fetcher.fetch(output.url or "", hand)

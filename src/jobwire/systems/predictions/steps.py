@@ -42,6 +42,8 @@ from jobwire.systems.predictions.settle import ended_elsewhere, with_stored_data
 
 log: Final = logging.getLogger("jobwire.predictions")
 
+_ALERT_EVERY_MS: Final = 3_600_000
+
 
 async def accept(
     deps: FlowDeps,
@@ -327,7 +329,10 @@ async def _submit(deps: FlowDeps, current: Current, owner: str, given: StoredInp
                 "provider refused task_id=%(task_id)s reason=%(reason)s",
                 {"task_id": seen.tid, "reason": reason},
             )
-            return await _fail(deps, asked, TaskErrorCode.PROVIDER_REJECTED)
+            if not answer.of_account:
+                return await _fail(deps, asked, TaskErrorCode.PROVIDER_REJECTED)
+            await _tell_owner(deps, texts.account_alert(reason))
+            return await _fail(deps, asked, TaskErrorCode.PROVIDER_ACCOUNT)
         case NoAnswer(reason):
             log.warning(
                 "no answer to create task_id=%(task_id)s reason=%(reason)s; searched in the "
@@ -335,6 +340,14 @@ async def _submit(deps: FlowDeps, current: Current, owner: str, given: StoredInp
                 {"task_id": seen.tid, "reason": reason},
             )
             return asked, True
+
+
+async def _tell_owner(deps: FlowDeps, alert: str) -> None:
+    """Best effort, and not for each photo."""
+    now_ms = deps.clock.now_ms()
+    if deps.owner_chat and now_ms - deps.alerted_ms.get(alert, 0) >= _ALERT_EVERY_MS:
+        deps.alerted_ms[alert] = now_ms
+        await deps.chat.send_text(deps.owner_chat, alert, None)
 
 
 def _not_created(deps: FlowDeps, after_s: float | None) -> Change:

@@ -67,7 +67,12 @@ class TaskObject:
         ours = mapping(self.document.get(_OURS))
         error = mapping(self.document.get("error"))
         outputs = tuple(
-            Output(url=_text(each.get("url")), key=_text(each.get("key")), mime=_text(each["mime"]))
+            Output(
+                url=_text(each.get("url")),
+                key=_text(each.get("key")),
+                mime=_text(each["mime"]),
+                text=_text(each.get("text")),
+            )
             for each in map(mapping, items(ours.get("outputs")))
             if "mime" in each
         )
@@ -169,7 +174,9 @@ def with_outcome(document: Document, tid: str, outcome: Outcome, now_ms: int) ->
             "tid": tid,
             "settled": rfc3339(now_ms),
             "outputs": [
-                {"key": each.key, "mime": each.mime, "url": each.url} for each in outcome.outputs
+                {"key": each.key, "mime": each.mime, "url": each.url}
+                | ({"text": each.text} if each.text else {})
+                for each in outcome.outputs
             ],
         },
     }

@@ -24,6 +24,10 @@ _HELP: Final = (
 _MODE: Final = ("The model is {model}.", "Модель: {model}.")
 _RECEIVED: Final = ("Photo received.", "Фото получено.")
 _RESULT: Final = ("Your picture.", "Ваша картинка.")
+_LINK: Final = (
+    "Your result is a file. Download it soon, it is not kept for long:\n{url}",
+    "Результат — файл. Скачайте его поскорее, он хранится недолго:\n{url}",
+)
 
 _ERRORS: Final[dict[TaskErrorCode, tuple[str, str]]] = {
     TaskErrorCode.TOO_LARGE: (
@@ -53,6 +57,10 @@ _ERRORS: Final[dict[TaskErrorCode, tuple[str, str]]] = {
     TaskErrorCode.BUSY: (
         "The service is busy. Please try again later.",
         "Сервис занят. Попробуйте позже.",
+    ),
+    TaskErrorCode.PROVIDER_ACCOUNT: (
+        "Photos are not processed now: the model's provider refuses this bot's account.",
+        "Фото сейчас не обрабатываются: сервис модели не принимает аккаунт этого бота.",
     ),
     TaskErrorCode.CONTENT_REFUSED: (
         "The model refused this photo because of its content.",
@@ -98,6 +106,19 @@ def result(language: str) -> str:
 def undelivered_alert(prediction_id: str, chat_id: int, key: str) -> str:
     """What the owner of the bot reads about a paid picture that its user did not get."""
     return f"A picture was not delivered: prediction {prediction_id}, chat {chat_id}, object {key}"
+
+
+def account_alert(reason: str) -> str:
+    """What the owner reads when the provider refuses the bot's account."""
+    return (
+        f"The provider refuses this bot's account: {reason}. Every photo fails until its token or "
+        "its billing is repaired."
+    )
+
+
+def link(language: str, url: str) -> str:
+    """A result that is no picture for this chat."""
+    return _LINK[_column(language)].format(url=url)
 
 
 def help_text(language: str, *, limit_mb: int) -> str:

@@ -69,6 +69,9 @@ class DemoChat:
             return Rejected("no such photo")
         return PhotoTooLarge() if len(message.picture) > max_bytes else message.picture
 
+    async def answers(self) -> None:
+        """It does."""
+
     async def send_text(self, chat_id: int, text: str, reply_to: int | None) -> Sent:  # noqa: ARG002 - the port's
         """A text of the bot."""
         return Sent((await self.add("bot", text)).id)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from jobwire.systems.predictions.contract import EVENTS_FILTER
 from jobwire.systems.predictions.http_client import NoAnswer
@@ -51,9 +51,15 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class CreateRejected:
-    """Not created, and never will be; the reason goes to the log only."""
+    """Not created, and never will be; the reason goes to the log and the bot's owner only."""
 
     reason: str
+    of_account: bool = False
+    """The provider refuses our token or our account, whatever is asked."""
+
+
+OF_ACCOUNT: Final = frozenset({401, 402, 403})
+"""The answers that are about the account: wrong token, not paid, not allowed."""
 
 
 @dataclass(frozen=True, slots=True)

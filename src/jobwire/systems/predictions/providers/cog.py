@@ -17,6 +17,7 @@ from jobwire.systems.predictions.ids import TaskIds
 from jobwire.systems.predictions.intent import News
 from jobwire.systems.predictions.json_values import loads
 from jobwire.systems.predictions.providers import (
+    OF_ACCOUNT,
     Busy,
     CreateRejected,
     Gone,
@@ -106,7 +107,7 @@ class Cog:
         if answer.status in _AT_CAPACITY:
             return Busy(_FREE_SLOT_S)
         if answer.status in _NOT_CREATED:
-            return CreateRejected(f"cog answered {answer.status}")
+            return CreateRejected(f"cog answered {answer.status}", answer.status in OF_ACCOUNT)
         news = news_of(loads(answer.body)) if 200 <= answer.status < 300 else None
         if news is None or news.prediction_id != prediction_id:
             return NoAnswer(f"cog answered {answer.status}")

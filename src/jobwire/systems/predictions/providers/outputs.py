@@ -18,6 +18,7 @@ from jobwire.systems.predictions.json_values import text
 MAX_OUTPUTS: Final = 10
 _DEPTH: Final = 4
 _LONGEST_URL: Final = 4096  # it is kept in the intent
+_LONGEST_TEXT: Final = 4096
 _FAILURES: Final = {
     "failed": TaskErrorCode.PROVIDER_FAILED,
     "canceled": TaskErrorCode.CANCELED,
@@ -47,12 +48,24 @@ def output_urls(output: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))[:MAX_OUTPUTS]
 
 
+def output_text(output: object) -> str:
+    """The text that a model wrote, in one piece or many, as long as a message may be; empty if it
+    is none."""
+    pieces = cast("list[object]", output) if isinstance(output, list) else [output]
+    if not all(isinstance(piece, str) and not is_data_url(piece) for piece in pieces):
+        return ""
+    written = text("".join(cast("list[str]", pieces))).strip()
+    return written if len(written) <= _LONGEST_TEXT else f"{written[: _LONGEST_TEXT - 1]}…"
+
+
 def _outcome(prediction: Mapping[str, object]) -> Outcome | None:
     status = prediction.get("status")
     if status == "succeeded":
         urls = output_urls(prediction.get("output"))
         if urls:
             return Outcome(SUCCEEDED, outputs=tuple(Output(url=url) for url in urls))
+        if written := output_text(prediction.get("output")):
+            return Outcome(SUCCEEDED, outputs=(Output(text=written),))
         # Replicate keeps a prediction's data for an hour and its record forever.
         if prediction.get("data_removed") or prediction.get("output") is None:
             return Outcome(FAILED, code=TaskErrorCode.OUTPUT_EXPIRED)

@@ -19,6 +19,7 @@ from jobwire.systems.predictions.ids import uuid_of
 from jobwire.systems.predictions.intent import News
 from jobwire.systems.predictions.json_values import items, loads, mapping
 from jobwire.systems.predictions.providers import (
+    OF_ACCOUNT,
     Busy,
     CreateRejected,
     Gone,
@@ -71,7 +72,8 @@ class Replicate:
         if answer.status == 429:
             return Busy(_retry_after_s(answer))
         if answer.status in _NOT_CREATED:
-            return CreateRejected(f"replicate answered {answer.status} to create")
+            reason = f"replicate answered {answer.status} to create"
+            return CreateRejected(reason, answer.status in OF_ACCOUNT)
         news = news_of(loads(answer.body)) if 200 <= answer.status < 300 else None
         return news or NoAnswer(f"replicate answered {answer.status} to create")
 

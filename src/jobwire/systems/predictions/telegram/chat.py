@@ -69,6 +69,11 @@ class TelegramChat:
         reason = f"the file was answered {file.status}"
         return Rejected(reason) if gone else NoAnswer(reason)
 
+    async def answers(self) -> NoAnswer | None:
+        """Ask for the bot's own account."""
+        answer = await self._api.call("getMe")
+        return answer if isinstance(answer, NoAnswer) else None
+
     async def send_text(
         self, chat_id: int, text: str, reply_to: int | None
     ) -> Sent | Blocked | Later | NoAnswer | Rejected:

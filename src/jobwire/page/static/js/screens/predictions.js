@@ -43,6 +43,7 @@ const CODES = {
   busy: "the provider is busy",
   provider_failed: "the model failed",
   provider_rejected: "the provider refused the request",
+  provider_account: "the provider refuses the bot's account",
   content_refused: "the content was refused",
   canceled: "it was canceled",
   timeout: "no outcome in time",

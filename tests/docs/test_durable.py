@@ -77,3 +77,17 @@ def test_killed_in_the_middle_of_a_step_the_pages_job_pays_for_that_step_only(
         job = httpx.get(path, headers=headers, trust_env=False, timeout=90).json()
     assert (job["status"], job["result"]) == ("done", {"summary": "THE WORDS OF TALK.MP3"})
     assert paid() == _said_to_be_paid(killed)
+
+
+def test_the_table_of_cases_has_every_test_and_no_other() -> None:
+    table = (ROOT / "docs" / "durable-cases.md").read_text()
+    tests = "".join(
+        file.read_text() for file in (ROOT / "tests" / "contracts").glob("test_durable_*.py")
+    )
+    named = set(re.findall(r"`([a-z_]{6,})`", table)) - {"on_failure"}
+    cases = set(re.findall(r"def test_d\w+?_case_(\w+)", tests))
+    assert cases - named == set(), "tests that are not in the table"
+    known = cases | set(re.findall(r"def test_d\d+[a-z]?_(\w+)", tests))
+    assert named - known == {"signal_invalid"}, "rows without a test"
+    numbers = [int(row) for row in re.findall(r"^\| [^|]+ \| (\d+) \|", table, re.MULTILINE)]
+    assert sum(numbers) >= 120

@@ -1,5 +1,5 @@
-"""D-21: random histories of suspended jobs against a model: none stuck, none with two entries.
-
+"""D-21: random histories of suspended jobs against a model: none stuck, none with two entries; a
+record has exactly what was recorded, and a job with branches waits only while each of them does.
 `make chaos` runs more of them (CHAOS_HISTORIES); CHAOS_SEED repeats one.
 """
 
@@ -9,13 +9,19 @@ import os
 import random
 
 from jobwire.job.messages import (
+    ERROR_FIELD,
+    RECORD_KIND,
+    RESULT_FIELD,
     SUBMIT_KIND,
     Done,
+    JobError,
     JobId,
     LeasedJob,
     Outcome,
     Released,
     Report,
+    Restarted,
+    RetryLater,
     Suspended,
 )
 from jobwire.systems.jobs.engine import StreamsEngine
@@ -33,8 +39,20 @@ NAMES = (*(f"g:{name}" for name in SIGNALS), "c:1@child")
 
 ACTS = (
     *("take", "take", "suspend", "suspend", "signal", "child", "release", "repeat", "reclaim"),
-    *("reconcile", "cancel"),
+    *(
+        "reconcile",
+        "cancel",
+        "error",
+        "error",
+        "result",
+        "retry",
+        "restart",
+        "branches",
+        "branches",
+    ),
 )
+STEPS = ("x", "y", "z")
+ERROR = '[0,1,{"type":"a:B","message":"no","attempt":1}]'
 
 
 class History:
@@ -47,10 +65,18 @@ class History:
         """All leases that were ever taken, the latest last: the others are those of zombies."""
         self.sent: list[tuple[StreamsEngine, LeasedJob, Outcome]] = []
         self.canceled = False
+        self.record: set[str] = set()
+        """What the record must have of steps and signals."""
+        self.groups: list[tuple[str, ...]] = []
+        """What the branches of the job lacked when it was suspended last."""
+        self.settled: set[str] = set()
+        """The tokens of leases that are over: what is settled with them has no effect."""
 
     async def begin(self) -> None:
         self.workers = [await self.lab.worker("parent", queues=[QUEUE]) for _ in range(2)]
         self.children = await self.lab.worker("child", queues=["children"])
+        self.names = NAMES
+        """What the job may wait for: one that has begun anew has other children than before."""
         self.parent = await self.lab.submit(task="parent", queue=QUEUE)
         await self.take(self.workers[0])
         worker, leased = self.held[-1]
@@ -63,7 +89,33 @@ class History:
 
     async def settle(self, worker: StreamsEngine, leased: LeasedJob, outcome: Outcome) -> None:
         self.sent.append((worker, leased, outcome))
-        await worker.settle([(leased, outcome)], 0)
+        answers = await worker.settle([(leased, outcome)], 0)
+        if answers.answers == ["settled"] and leased.token not in self.settled:
+            self.settled.add(leased.token)
+            self.model(outcome)
+
+    def model(self, outcome: Outcome) -> None:
+        """What the outcome must have done."""
+        match outcome:
+            case Suspended():
+                self.groups = [each.names for each in outcome.alone()]
+            case RetryLater():
+                self.record -= {ERROR_FIELD + name for name in outcome.again}
+            case Restarted():
+                kept = {f"g:{name}" for name in SIGNALS} - {f"g:{name}" for name in outcome.read}
+                self.record &= kept
+                self.names = NAMES[:2]
+            case _:
+                pass
+
+    async def write(self, worker: StreamsEngine, leased: LeasedJob, field: str) -> None:
+        """As a run does: a step has an error or a result, and a result stays."""
+        name = field[2:]
+        if {ERROR_FIELD + name, RESULT_FIELD + name} & self.record:
+            return
+        value = ERROR if field.startswith(ERROR_FIELD) else "[0,1,2]"
+        if await worker.report([(leased, Report(RECORD_KIND, value, field))]) == ["written"]:
+            self.record.add(field)
 
     async def end_child(self) -> None:
         for leased in await self.children.take(1):
@@ -76,11 +128,31 @@ class History:
             case "take":
                 await self.take(chance.choice(self.workers))
             case "suspend":
-                names = tuple(chance.sample(NAMES, chance.randint(1, 3)))
+                names = tuple(chance.sample(self.names, chance.randint(1, len(self.names))))
                 await self.settle(worker, leased, Suspended("signal", "x", 3600, "", names))
             case "signal":
                 name = chance.choice(SIGNALS)
-                await self.lab.queue.signal(self.parent, name, "1")
+                if await self.lab.queue.signal(self.parent, name, "1") == "recorded":
+                    self.record.add(f"g:{name}")
+            case "error":
+                await self.write(worker, leased, ERROR_FIELD + chance.choice(STEPS))
+            case "result":
+                await self.write(worker, leased, RESULT_FIELD + chance.choice(STEPS))
+            case "retry":
+                again = tuple(chance.sample(STEPS, chance.randint(0, 2)))
+                error = JobError("handler_error", "no", True)
+                await self.settle(worker, leased, RetryLater(0, error, again))
+            case "restart":
+                if chance.random() < 0.3:
+                    read = tuple(chance.sample(SIGNALS, chance.randint(0, 2)))
+                    await self.settle(worker, leased, Restarted("{}", read))
+            case "branches":
+                counts = (chance.randint(1, 2), chance.randint(1, len(self.names)), 1)
+                groups = [
+                    Suspended("signal", "x", 3600, "", tuple(chance.sample(self.names, count)))
+                    for count in counts
+                ]
+                await self.settle(worker, leased, groups[0].beside(groups[1:]))
             case "child":
                 await self.end_child()
             case "release":
@@ -112,6 +184,11 @@ class History:
         if self.canceled and self.raw.field(f"job:{self.parent}", "status") == "canceled":
             assert (entries, suspended) == ([], []), "a canceled job has no place"
             return
+        stored = self.raw.fields(f"job:{self.parent}:steps")
+        steps = {each for each in stored if each[:2] in (ERROR_FIELD, RESULT_FIELD, "g:")}
+        assert steps == self.record, "the record"
+        for names in self.groups if suspended else ():
+            assert not set(names) <= stored.keys(), f"{names} are there, and the job waits"
         assert len(entries) + len(suspended) == 1, (entries, suspended)
 
     async def finish(self) -> None:
@@ -119,7 +196,7 @@ class History:
         for name in SIGNALS:
             await self.lab.queue.signal(self.parent, name, "1")
         await self.end_child()
-        for outcome in (Suspended("signal", "x", 3600, "", NAMES), Done("1")):
+        for outcome in (Suspended("signal", "x", 3600, "", self.names), Done("1")):
             for worker in self.workers:
                 await self.take(worker)
             # Of all leases one may count; the others are refused.

@@ -156,6 +156,36 @@ app.handler("waits-thread", queue=WAITS, uses={"durable"})(waits_thread)
 app.handler("waits-process", queue=WAITS, uses={"durable"}, process=True)(waits_thread)
 
 
+class SoldOut(Exception):
+    pass
+
+
+def book(file: str, job_id: str, name: str) -> str:
+    """There is a car again as soon as the job sleeps."""
+    pay(file, job_id, f"book-{name}")
+    if name == "car" and "cancel-flight" not in Path(file).read_text():
+        raise SoldOut("no car is left")
+    return name
+
+
+@app.handler("waits-saga", queue=WAITS, uses={"durable"})
+async def waits_saga(ctx: Context) -> list[str]:
+    """Cancels what it has booked, and sleeps."""
+    mark(ctx)
+    file, job_id = ctx.payload["paid"], ctx.job.id
+    booked: list[str] = []
+    try:
+        for name in ("flight", "hotel", "car"):
+            await ctx.step(f"book-{name}", book, file, job_id, name)
+            booked.append(name)
+    except SoldOut as error:
+        for name in reversed(booked):
+            await ctx.step(f"cancel-{name}", pay, file, job_id, f"cancel-{name}")
+        await ctx.sleep(3600)
+        return [str(error), await ctx.step("mail", pay, file, job_id, "mail")]
+    return booked
+
+
 # ── failures ─────────────────────────────────────────────────────────────────────────────────────
 
 

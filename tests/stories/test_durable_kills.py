@@ -18,10 +18,10 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, cast, get_args
+from typing import Final, NamedTuple, cast, get_args
 
 import pytest
 
@@ -71,6 +71,14 @@ class Point(NamedTuple):
 
 def table(kind: str) -> list[Point]:
     return [Point(kind, call, when) for call in (*TAKES, *CALLS) for when in get_args(When)]
+
+
+SAGA: Final = (
+    *("record s:book-flight", "record s:book-hotel", "record e:book-car"),
+    *("record s:cancel-hotel", "record s:cancel-flight", "suspend sleep", "read 1"),
+    *("record s:mail", "settle done"),
+)
+"""The calls of a job that books, finds no car, cancels and sleeps, without `extend` and `take`."""
 
 
 class CallNames:
@@ -281,7 +289,17 @@ def check_nothing_left(site: Site, raw: Raw) -> None:
 async def test_d21_a_worker_killed_around_any_call_loses_and_repeats_nothing(
     kind: str, valkey: LocalValkey, plain: Plain, tmp_path: Path
 ) -> None:
-    gate, world, points = asyncio.Semaphore(8), World(), table(kind)
+    await kill_all(table(kind), valkey, plain, tmp_path, check)
+
+
+async def kill_all(
+    points: Sequence[Point],
+    valkey: LocalValkey,
+    plain: Plain,
+    tmp_path: Path,
+    check: Callable[[Site, JobId, Point], Awaitable[None]],
+) -> None:
+    gate, world = asyncio.Semaphore(8), World()
 
     async def one(point: Point, site: Site) -> JobId:
         async with gate:
@@ -309,6 +327,28 @@ async def test_d21_a_worker_killed_around_any_call_loses_and_repeats_nothing(
                     await site.check_at_rest(WAITS)
         for site in sites:
             check_nothing_left(site, Raw(plain))
+
+
+async def check_saga(site: Site, job: JobId, point: Point) -> None:
+    """What is interrupted is paid for twice; nothing is booked that was canceled."""
+    await site.check_ended_once(job)
+    result = json.loads((await site.fields(job))["result"])
+    assert result == ["no car is left", "mail"], f"{point.name}: {site.effects.read_text()}"
+    paid = Counter(line.split()[1] for line in (site.folder / "paid").read_text().splitlines())
+    steps = [call[9:] for call in SAGA if call.startswith("record ")]
+    assert paid == {
+        step: 1 + (point[1:] in {(f"record s:{step}", "before"), (f"record e:{step}", "before")})
+        for step in steps
+    }, point.name
+
+
+@pytest.mark.timeout(ALL_S + 240)
+@clause("D-21", "D-4a", "R-1")
+async def test_d21_a_saga_killed_around_any_call_cancels_what_it_has_booked(
+    valkey: LocalValkey, plain: Plain, tmp_path: Path
+) -> None:
+    points = [Point("saga", call, when) for call in SAGA for when in get_args(When)]
+    await kill_all(points, valkey, plain, tmp_path, check_saga)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -37,6 +37,11 @@ async def test_d04a_what_a_handler_has_caught_once_it_catches_again(
     _, _, error = json.loads(record["e:charge"])
     assert error["type"] == "tests.contracts.saga_handlers:Declined"
     assert (error["message"], error["attempt"]) == ("first declines 500", 1)
+    done = [json.loads(e["data"]) for e in await lab.events(job_id) if e["type"] == "step_done"]
+    assert [(each["name"], "failed" in each) for each in done][:2] == [
+        ("charge", True),
+        ("refund", False),
+    ]
     assert ("s:charge" in record, "o:charge" in record) == (False, once)
 
 

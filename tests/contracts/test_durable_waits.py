@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -13,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from jobwire import App, Context, SignalTimeout, SyncContext
+from jobwire import App, Context, Retry, SignalTimeout, SyncContext
 from jobwire.job.ids import child_job_id
 from jobwire.job.messages import (
     SUBMIT_KIND,
@@ -789,3 +790,61 @@ async def test_d13_a_suspended_job_that_is_canceled_leaves_no_wait_behind(
         assert "waits_for" not in raw.fields(f"job:{job_id}")
     assert not raw.exists(SUSPENDED, f"job:{ours}:awaits", f"job:{theirs}:awaits")
     assert raw.fields(f"job:{ours}:steps")["s:one"], "what was paid is kept for a retry"
+
+
+@clause("D-29")
+@pytest.mark.parametrize("where", ["queued", "suspended", "delayed", "running", "thread"])
+async def test_d29_a_deadline_is_that_of_the_whole_job(
+    lab: StreamsLab, raw: Raw, where: str
+) -> None:
+    begun: list[int] = []
+
+    async def main(ctx: Context) -> None:
+        begun.append(ctx.attempt)
+        ctx.partial = "half"
+        if where == "suspended":
+            await ctx.wait_for_signal("never")
+        if where == "delayed":
+            raise Retry(after=3600)
+        await asyncio.sleep(600)
+
+    def main_in_def(ctx: SyncContext) -> None:
+        begun.append(ctx.attempt)
+        ctx.partial = "half"
+        while not ctx.cancelled:
+            time.sleep(0.01)
+
+    app = app_of(main_in_def if where == "thread" else main, retries=5)
+    is_running = where in ("running", "thread")
+    job_id = await submit(lab, "odd", {}, queue=QUEUE, deadline_s=0.2 if is_running else 900)
+    # As if the job were nearly as old as it may get.
+    past = {"HSET": (f"job:{job_id}", "created_ts", raw.now_ms() - 901_000)}
+    if where == "queued":
+        raw.call("HSET", *past["HSET"])
+    async with working(lab, app):
+        if where in ("suspended", "delayed"):
+            key = f"jobs:{where}"
+            await wait_until(lambda: raw.members(key) == [job_id], "the wait")
+            due_ms = float(cast(str, raw.call("ZSCORE", key, job_id)))
+            created_ms = int(raw.field(f"job:{job_id}", "created_ts") or 0)
+            assert due_ms == created_ms + 900_000, "it is woken at its deadline"
+            raw.call("HSET", *past["HSET"])
+            raw.call("ZADD", key, 1, job_id)
+            await lab.maintain("promote")
+        found = await ended(lab, job_id)
+    assert found["code"] == "deadline_exceeded"
+    assert begun == ([] if where == "queued" else [1])
+    error = json.loads(raw.field(f"job:{job_id}", "error") or "")
+    assert error.get("partial") == ("half" if is_running else None)
+    assert error["retryable"] is False
+
+
+@clause("D-29")
+async def test_d29_a_deadline_over_http(served: ServedJobs, lab: StreamsLab) -> None:
+    await lab.worker("later")
+    body: dict[str, object] = {"task": "later", "payload": {}, "deadline_s": 60.5}
+    job = served.client.post("/v1/jobs", json=body).json()
+    assert served.client.get(f"/v1/jobs/{job['job_id']}").json()["deadline_s"] == 60.5
+    refused = served.client.post("/v1/jobs", json={**body, "deadline_s": 0})
+    assert refused.status_code == 422
+    await lab.queue.cancel(job["job_id"])

@@ -59,6 +59,10 @@ class SubmitRequest(Struct, frozen=True, forbid_unknown_fields=True):
     delay_s: Annotated[float, Meta(ge=0, le=MAX_TTL_S)] | None = None
     max_attempts: Annotated[Whole, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
     timeout_s: Annotated[float, Meta(gt=0, le=MAX_TTL_S)] | None = None
+    deadline_s: (
+        Annotated[float, Meta(gt=0, le=MAX_TTL_S, description="the whole job, with its waits")]
+        | None
+    ) = None
     queue: Annotated[str, Meta(pattern=rf"^{QUEUE_NAME}$(?!\n)", description=_NAME)] | None = None
 
 
@@ -303,6 +307,7 @@ class Job(JobLine, frozen=True, kw_only=True):
     ttl_s: int
     max_attempts: int | None = None
     timeout_s: float | None = None
+    deadline_s: float | None = None
     steps: Annotated[
         list[StepInfo] | None, Meta(description="recorded steps by their end; left out: none")
     ] = None
@@ -457,6 +462,7 @@ _NEW: Final[dict[str, object]] = {
     "attempt": 1,
     "max_attempts": None,
     "timeout_s": None,
+    "deadline_s": None,
     "worker": None,
     "progress": None,
     "cancel_ts": None,

@@ -14,6 +14,7 @@ def job_options(
     at: str | None,
     max_attempts: int | None,
     ttl: str | None,
+    deadline: str | None = None,
     key: str | None,
     queue: str | None,
 ) -> JobOptions:
@@ -33,6 +34,8 @@ def job_options(
             raise CliExit(f"--ttl: {ttl!r} must be at least one second", Exit.USAGE)
         if wanted["ttl_s"] > MAX_TTL_S:
             raise CliExit(f"--ttl: {ttl!r} is longer than 30 days", Exit.USAGE)
+    if deadline is not None:
+        wanted["deadline_s"] = seconds("--deadline", deadline)
     if key is not None:
         wanted |= JobOptions(idempotency_key=key)
     if queue is not None:

@@ -25,6 +25,7 @@ from jobwire.cli.program import RETRY_S, with_client
     help="Number of attempts.",
 )
 @click.option("--ttl", metavar="TIME", help="Keep the job for this time after its last change.")
+@click.option("--deadline", metavar="TIME", help="End the job after this time, with its waits.")
 @options.no_progress
 @options.common
 def command(
@@ -38,6 +39,7 @@ def command(
     at: str | None,
     max_attempts: int | None,
     ttl: str | None,
+    deadline: str | None,
 ) -> int:
     """Create a job. The payload is a JSON object, or text for tasks that take one text.
 
@@ -57,6 +59,7 @@ def command(
         at=at,
         max_attempts=max_attempts,
         ttl=ttl,
+        deadline=deadline,
         key=idempotency_key,
         queue=queue,
     )

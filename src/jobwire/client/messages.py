@@ -82,6 +82,8 @@ class JobOptions(TypedDict, total=False):
     max_attempts: int
     timeout_s: float
     """How long one attempt may take."""
+    deadline_s: float
+    """How long the whole job may take, with its waits."""
     idempotency_key: str
     """One key creates one job, however often it is sent. Default: a random one."""
     queue: str
@@ -100,6 +102,7 @@ class NewJob:
     delay_s: float | None = None
     max_attempts: int | None = None
     timeout_s: float | None = None
+    deadline_s: float | None = None
     idempotency_key: str | None = None
     queue: str | None = None
 

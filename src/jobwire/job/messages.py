@@ -39,6 +39,8 @@ class JobRequest(NamedTuple):
     ttl_s: int | None = None
     max_attempts: int | None = None
     timeout_s: float | None = None
+    deadline_s: float | None = None
+    """How long all of it may take, with its waits."""
     idempotency_key: str = ""
     fingerprint: str = ""
     """Equal for identical requests; an idempotency key with another fingerprint is an error."""
@@ -187,6 +189,8 @@ class Policy(NamedTuple):
     backoff: "Backoff | None" = None
     limited: bool = True
     """Whether the worker's limits apply to what the job requests."""
+    deadline_left_s: "float | None" = None
+    """How long it had left when it was leased, until its deadline."""
 
 
 class LeasedJob(NamedTuple):
@@ -285,6 +289,7 @@ ERROR_FIELD: Final = "e:"
 server's, in place of the 0 that the worker writes), its milliseconds and the value; the mark of its
 start, which an empty value removes; its error, an array like that of a result."""
 DUE_FIELD: Final = "t:"
+SIGNAL_DUE_FIELD: Final = "t:signal:"
 SIGNAL_FIELD: Final = "g:"
 CHILD_FIELD: Final = "k:"
 ENDED_CHILD_FIELD: Final = "c:"

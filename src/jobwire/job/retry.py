@@ -72,3 +72,9 @@ def outcome(
     if after_s is None:
         after_s = delay_s(backoff, attempt, random_fraction)
     return RetryLater(after_s, error)
+
+
+def deadline_exceeded(partial_json: str = "") -> Failed:
+    """The outcome of a job whose deadline is over: no attempt could follow (D-29)."""
+    message = "the job did not end within its deadline"
+    return Failed(JobError("deadline_exceeded", message, partial_json=partial_json))

@@ -373,13 +373,16 @@ class SingleJobEngine:
             self._record.pop(step, None)
             return ReportAnswer.WRITTEN
         self._record[step] = value
-        if not step.startswith(RESULT_FIELD):
+        if not step.startswith((RESULT_FIELD, ERROR_FIELD)):
             return ReportAnswer.WRITTEN
-        name = step.removeprefix(RESULT_FIELD)
-        self._record.pop(STARTED_FIELD + name, None)
-        self._progress_attempt = self._job.attempt
+        name = step[len(RESULT_FIELD) :]
         _, ms, result = msgspec.json.decode(value, type=tuple[int, int, msgspec.Raw])
         data: Json = {"name": name, "ms": ms, "bytes": len(bytes(result))}
+        if step.startswith(ERROR_FIELD):
+            data["failed"] = True
+        else:
+            self._record.pop(STARTED_FIELD + name, None)
+            self._progress_attempt = self._job.attempt
         self.ran.events.append(Said("step_done", data))
         if name != self.crash_after:
             return ReportAnswer.WRITTEN

@@ -134,6 +134,7 @@ class StopReason(Enum):
     TIMEOUT = "timeout"
     CANCEL = "cancel request"
     RELEASE = "worker shutdown"
+    DEADLINE = "deadline"
     LOST = "lease lost"
 
 
@@ -254,6 +255,8 @@ def outcome(
             return Released()
         case StopReason.CANCEL:
             return Canceled(partial)
+        case StopReason.DEADLINE:
+            return retry.deadline_exceeded(partial)
         case StopReason.TIMEOUT:
             message = f"the handler took longer than {policy.timeout_s or 0:g} s"
             # Where the handler was when its time was over.

@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # queue_loop.py makes the runs
 
 _log: Final = logging.getLogger("jobwire.worker")
 _NOTHING: Final = Returned("null")
-_OVERRULED: Final = (StopReason.TIMEOUT, StopReason.RELEASE)
+_OVERRULED: Final = (StopReason.TIMEOUT, StopReason.DEADLINE, StopReason.RELEASE)
 """Reasons to stop that do not count once the handler waits."""
 _CHILD_FAILURES: Final = {
     ReportAnswer.CHILD_LIMIT: (
@@ -314,9 +314,14 @@ class Run:
         self.owner.code_ended(self)
 
     def limit(self, timeout_s: float | None) -> None:
-        """Stop it after that long."""
+        """Stop it after that long, and at the deadline of its job."""
+        reason, left_s = StopReason.TIMEOUT, self.leased.policy.deadline_left_s
+        if left_s is not None and self.began_s is not None:
+            left_s = max(0.0, left_s - (time.monotonic() - self.began_s))
+            if timeout_s is None or left_s < timeout_s:
+                reason, timeout_s = StopReason.DEADLINE, left_s
         if timeout_s is not None:
-            self._timer = self.owner.loop.call_later(timeout_s, self.halt, StopReason.TIMEOUT)
+            self._timer = self.owner.loop.call_later(timeout_s, self.halt, reason)
 
     def code_ended(self, ending: Ending, partial: str = "") -> None:
         """The handler's code has ended; `partial` is the partial result of a child process."""

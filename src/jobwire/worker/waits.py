@@ -19,6 +19,7 @@ from jobwire.job.messages import (
     ENDED_CHILD_FIELD,
     GATHER_FIELD,
     RESTARTS_FIELD,
+    SIGNAL_DUE_FIELD,
     SIGNAL_FIELD,
     ChildSubmission,
     JobId,
@@ -104,7 +105,7 @@ def signal(record: StepRecord, name: str, kind: object, timeout_s: float | timed
 
 
 def _signal(record: StepRecord, rules: StepRules, name: str, read: Read, timeout_s: float) -> Plan:
-    field, due = SIGNAL_FIELD + name, f"{DUE_FIELD}signal:{name}"
+    field, due = SIGNAL_FIELD + name, SIGNAL_DUE_FIELD + name
     stored = record.fields.get(field)
     if stored is None or due in record.fields:
         record.reach(due)

@@ -148,6 +148,7 @@ class Record(NamedTuple):
     failure_of: str = ""
     waits_for: str = ""
     parent: str = ""
+    deadline_s: float | None = None
     due_ms: int | None = None
     """When a delayed job is due. Not in the hash: only set where it was read from
     `jobs:delayed`."""
@@ -163,7 +164,7 @@ _RECORD_FIELDS: Final = tuple(
         *(Extra.ENTRY_ID, Extra.STARTED_TS, Extra.CANCEL_TS, Extra.TENANT, Extra.TRACEPARENT),
         *(Extra.PROGRESS, Extra.RETRY_OF, Extra.EXCEPTION_TYPE, Extra.EXCEPTION_MESSAGE),
         *(Extra.TRACEBACK, Extra.FINGERPRINT, Extra.QUEUE, Extra.STEPS, Extra.ON_FAILURE),
-        *(Extra.FAILURE_OF, Extra.WAITS_FOR, Extra.PARENT),
+        *(Extra.FAILURE_OF, Extra.WAITS_FOR, Extra.PARENT, Extra.DEADLINE_S),
     )
 )
 """In the order of Record. On the hot path a plain text is cheaper than an enum member."""
@@ -177,7 +178,7 @@ def read_record(reply: Reply) -> Record | None:
     job_id, task, payload, status, created, updated, ttl, result, error, *extras = values
     attempt, deliveries, max_attempts, timeout, worker, entry, started, canceled, *texts = extras
     tenant, traceparent, progress, retry_of, cause, message, trace, *others = texts
-    fingerprint, queue, steps, on_failure, failure_of, waits_for, parent = others
+    fingerprint, queue, steps, on_failure, failure_of, waits_for, parent, deadline = others
     return Record(
         JobId(job_id or ""),
         task or "",
@@ -210,6 +211,7 @@ def read_record(reply: Reply) -> Record | None:
         failure_of or "",
         waits_for or "",
         parent or "",
+        seconds(deadline) if deadline else None,
     )
 
 

@@ -22,6 +22,7 @@ from jobwire.job.messages import (
     GATHER_FIELD,
     RESTARTS_FIELD,
     RESULT_FIELD,
+    SIGNAL_DUE_FIELD,
     SIGNAL_FIELD,
     STARTED_FIELD,
 )
@@ -291,6 +292,8 @@ class Extra(StrEnum):
     step; they do not count towards the limit."""
     MAX_ATTEMPTS = "max_attempts"
     TIMEOUT_S = "timeout_s"
+    DEADLINE_S = "deadline_s"
+    """D-29: how long after its creation the whole job must have ended."""
     OWNER = "owner"
     """The token of the latest delivery; followed by `!` once that delivery was settled, so that a
     repeated settle gets the same answer."""
@@ -356,7 +359,9 @@ class RecordField(StrEnum):
     STARTED = STARTED_FIELD
     """The owner token of the delivery that started the step, which has no result yet (D-5)."""
     DUE = DUE_FIELD
-    """When a sleep (`t:name`) or a wait for a signal (`t:signal:name`) ends, in ms (D-11, D-12)."""
+    """When a sleep ends, in ms (D-11)."""
+    SIGNAL_DUE = SIGNAL_DUE_FIELD
+    """When a wait for a signal ends (D-12)."""
     SIGNAL = SIGNAL_FIELD
     """A JSON array: when the signal came, and its value; only the time if it did not come before
     the wait was over (D-12)."""
@@ -462,6 +467,7 @@ class Code(StrEnum):
 
     HANDLER_ERROR = "handler_error"
     TIMEOUT = "timeout"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
     CANCELED = "canceled"
     UNKNOWN_TASK = "unknown_task"
     INVALID_PAYLOAD = "invalid_payload"

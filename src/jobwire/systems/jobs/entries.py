@@ -7,7 +7,8 @@ nothing that a foreign program may have written inside.
 from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias, cast
 
-from jobwire.job.messages import JobId, JobInfo, LeasedJob, ParentJob, Policy, Token
+from jobwire.job.messages import JobId, JobInfo, LeasedJob, Outcome, ParentJob, Policy, Token
+from jobwire.job.retry import deadline_exceeded
 from jobwire.systems.jobs.codec import number, read_payload, seconds
 from jobwire.systems.jobs.contract import DEFAULT_QUEUE, QUEUE_SEPARATOR, EntryField
 from jobwire.valkey import Reply
@@ -18,7 +19,7 @@ _MaybeText: TypeAlias = str | None
 _Row: TypeAlias = tuple[str, str, str, str, str, int, int, _MaybeText, *tuple[_MaybeText, ...]]
 """The entry's name, id, task, payload, token, attempt, deliveries, creation time; then, if they
 were read, the extras of the hash: max_attempts, timeout_s, tenant, traceparent, and steps, parent
-and reports if it has one of them."""
+and reports if it has one of them or a deadline, and how many ms are left until that."""
 
 
 _FIRST: Final = 4
@@ -81,7 +82,12 @@ def read_leased(row: Reply, payloads: Mapping[str, str]) -> LeasedJob:
         if max_attempts or timeout_s:
             policy = Policy(number(max_attempts), seconds(timeout_s or ""))
     if len(extras) > _FIRST:
-        steps, parent, reports = extras[_FIRST:]
+        steps, parent, reports, *left_ms = extras[_FIRST:]
+        preset: Outcome | None = None
+        if left_ms:
+            left_s = int(left_ms[0] or 0) / 1000
+            policy = policy._replace(deadline_left_s=left_s)
+            preset = deadline_exceeded() if left_s <= 0 else None
         job = JobInfo(
             *(JobId(job_id), queue, task, read_payload(payload), attempt, deliveries),
             *(number(created_ms) or 0, tenant or "", traceparent or ""),
@@ -89,7 +95,7 @@ def read_leased(row: Reply, payloads: Mapping[str, str]) -> LeasedJob:
             parent=ParentJob("", parent.partition(" ")[0]) if parent else None,
             reported=bool(reports),
         )
-        return LeasedJob(job, Token(token), policy, None, entry, number(steps) or 0)
+        return LeasedJob(job, Token(token), policy, preset, entry, number(steps) or 0)
     job = JobInfo(
         JobId(job_id),
         queue,

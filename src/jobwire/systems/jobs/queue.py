@@ -357,6 +357,8 @@ def _job_args(request: JobRequest, job_id: JobId, settings: StreamsSettings) -> 
         args += (Extra.MAX_ATTEMPTS, request.max_attempts)
     if request.timeout_s is not None:
         args += (Extra.TIMEOUT_S, request.timeout_s)
+    if request.deadline_s is not None:
+        args += (Extra.DEADLINE_S, request.deadline_s)
     if idempotency:
         args += (Extra.IDEMPOTENCY_KEY, idempotency)
     if request.fingerprint:

@@ -134,6 +134,7 @@ class JobManagement:
             ttl_s=old.ttl_s if 1 <= old.ttl_s <= MAX_TTL_S else None,
             max_attempts=old.max_attempts,
             timeout_s=old.timeout_s,
+            deadline_s=old.deadline_s,
             idempotency_key=key,
             fingerprint=request_parser.fingerprint(text) if key else "",
             tenant=old.tenant,

@@ -173,7 +173,7 @@ def _checked(
         raise Problem(_REFUSED[refused.code], refused.message) from None
     given = 2 + (parsed.ttl_s is not None) + (parsed.delay_s is not None)
     given += (parsed.max_attempts is not None) + (parsed.timeout_s is not None)
-    given += parsed.queue is not None
+    given += (parsed.deadline_s is not None) + (parsed.queue is not None)
     if type(parsed) is api.BatchItem:
         given += parsed.idempotency_key is not None
     _check_around(whole, inner, given)
@@ -184,6 +184,7 @@ def _checked(
         ttl_s=None if parsed.ttl_s is None else int(parsed.ttl_s),
         max_attempts=None if parsed.max_attempts is None else int(parsed.max_attempts),
         timeout_s=parsed.timeout_s,
+        deadline_s=parsed.deadline_s,
         idempotency_key=key,
         fingerprint=mark,
         tenant=owner,

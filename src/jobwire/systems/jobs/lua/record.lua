@@ -47,13 +47,11 @@ local function record(id, entry, token, field, value)
       return 'refused'
     end
   elseif redis.call('HSETNX', key, field, '[' .. now .. string.sub(value, 3)) == 1 then
-    if string.sub(field, 1, 2) == 's:' then
-      redis.call('HDEL', key, 'o:' .. name)
-      is_new = true
-      local ms = string.match(value, '^%[0,(%d+),')
-      append(run, 'step_done', 'worker.step',
-        '{"name":"' .. name .. '","ms":' .. ms .. ',"bytes":' .. #value - #ms - 5 .. '}')
-    end
+    is_new = string.sub(field, 1, 2) == 's:'
+    if is_new then redis.call('HDEL', key, 'o:' .. name) end
+    local ms = string.match(value, '^%[0,(%d+),')
+    append(run, 'step_done', 'worker.step', '{"name":"' .. name .. '","ms":' .. ms
+      .. ',"bytes":' .. #value - #ms - 5 .. (is_new and '}' or ',"failed":true}'))
   elseif string.match(redis.call('HGET', key, field), '^%[%d+(.*)$') ~= string.sub(value, 3) then
     return 'refused'
   end

@@ -21,17 +21,17 @@
 --   lost      the job belongs to another delivery; nothing was written
 --   gone      the hash expired or is none; the entry was acknowledged
 --   refused   the server refuses to write it; call again
--- CLAUSES J-3 J-5 J-9 J-33 J-35 J-55 D-4a
+-- CLAUSES J-3 J-5 J-9 J-33 J-35 J-55 D-4a D-29
 -- INCLUDE keys job state bytes fence entry outcome awaits
 local function retry(id, entry, token, delay_ms, data, exception, again)
-  local job, refusal = read_fenced(consumer, id, entry, token, 'attempt', 'cancel_ts')
+  local job, refusal = read_fenced(consumer, id, entry, token, 'attempt', 'cancel_ts', 'created_ts', 'deadline_s')
   if refusal then return refusal_answer(refusal, entry, job.owner == settled(token)) end
   local expiry = expiry_of(job.ttl_s)
   if job.cancel_ts then return end_canceled(job, entry, token, expiry, 'worker.retry') end
   if delay_ms == '0' then
     enqueue(id, content_of(entry, id))
   else
-    redis.call('ZADD', delayed_key, now_ms + delay_ms, id)
+    redis.call('ZADD', delayed_key, now_ms + math.min(delay_ms, math.max(0, ms_left(job) or delay_ms)), id)
     redis.call('HDEL', job_key(id), 'entry_id')
   end
   update(id, expiry, 'status', 'queued', 'attempt', (tonumber(job.attempt) or 1) + 1,

@@ -27,7 +27,7 @@
 --   lost      the job belongs to another delivery; nothing was written
 --   gone      the hash expired or is none; the entry was acknowledged
 --   refused   the server refuses to write it; call again
--- CLAUSES J-5 J-9 J-33 D-8 D-9a D-11 D-12 D-13 D-15 D-24
+-- CLAUSES J-5 J-9 J-33 D-8 D-9a D-11 D-12 D-13 D-15 D-24 D-29
 -- INCLUDE keys job state bytes fence entry outcome awaits
 local function without_delivery(job, token)
   local attempt, deliveries = tonumber(job.attempt) or 1, math.max(0, (tonumber(job.deliveries) or 1) - 1)
@@ -121,7 +121,8 @@ local function waits_of(id, waits)
 end
 
 local function suspend(id, entry, token, kind, content, read, max_suspended)
-  local job, refusal = read_fenced(consumer, id, entry, token, 'attempt', 'cancel_ts', 'deliveries', 'parent')
+  local job, refusal = read_fenced(consumer, id, entry, token, 'attempt', 'cancel_ts', 'deliveries', 'parent',
+    'created_ts', 'deadline_s')
   if refusal then return refusal_answer(refusal, entry, job.owner == settled(token)) end
   local expiry = expiry_of(job.ttl_s)
   if job.cancel_ts or job.parent and awaits().is_orphaned(job.parent) then
@@ -136,6 +137,8 @@ local function suspend(id, entry, token, kind, content, read, max_suspended)
   local missing, due_ms, is_over = waits_of(id, waits)
   redis.call('DEL', awaits_key(id))
   awaits().count_records(id)
+  -- D-29: at its deadline it is queued, and a worker ends it.
+  due_ms = math.min(due_ms, now_ms + math.max(0, ms_left(job) or due_ms))
   if is_over then
     queue_again(job, entry, expiry)
   elseif redis.call('ZCARD', suspended_key) >= tonumber(max_suspended) then

@@ -23,7 +23,7 @@
 --         then for each entry that a read has fetched: entry, job id, task; before those of another
 --         queue than the default one: an empty text, its name, an empty text
 -- RETURNS
---   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, created_ts; and, where the job has extras: max_attempts, timeout_s, tenant, traceparent; and, where it has records, a parent or reports of an earlier run: steps, parent, reports
+--   started   a list of jobs, each: entry, id, task, payload, token, attempt, deliveries, created_ts; and, where the job has extras: max_attempts, timeout_s, tenant, traceparent; and, where it has records, a parent, reports of an earlier run or a deadline: steps, parent, reports, how many ms are left
 --   dropped   a flat list: reason, entry, id
 --   paused    where some of the queues are paused: a list of those
 -- CLAUSES J-5 J-9 J-30 J-31 J-37 J-38 J-53

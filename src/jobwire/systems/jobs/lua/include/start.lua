@@ -59,7 +59,7 @@ local function read_startable(id)
     end
   end
   return try_read_job(id, 'entry_id', 'cancel_ts', 'attempt', 'deliveries', 'created_ts',
-    'max_attempts', 'timeout_s', 'tenant', 'traceparent', 'queue', 'steps', 'parent', 'reports')
+    'max_attempts', 'timeout_s', 'tenant', 'traceparent', 'queue', 'steps', 'parent', 'reports', 'deadline_s')
 end
 
 -- The job of an entry if it may run: the entry counts, and the job has neither ended nor expired.
@@ -98,7 +98,11 @@ local function add_started(entry, job, task, payload, token)
   if job.tenant ~= nil then
     row[9], row[10], row[11], row[12] = job.max_attempts, job.timeout_s, job.tenant, job.traceparent
     -- D-3: the worker reads the record of such a job before it calls the handler.
-    if job.steps or job.parent or job.reports then row[13], row[14], row[15] = job.steps, job.parent, job.reports end
+    local left_ms = ms_left(job)
+    if job.steps or job.parent or job.reports or left_ms then
+      row[13], row[14], row[15] = job.steps, job.parent, job.reports
+      if left_ms then row[16] = string.format('%.0f', left_ms) end
+    end
   end
   started[#started + 1] = row
 end

@@ -35,6 +35,13 @@ local function is_fresh(since_ms, expiry)
   return since_ms and since_ms >= fresh_since[expiry] and since_ms <= now
 end
 
+-- D-29: how long a job has left until its deadline; nil without one. The caller has read `created_ts` and
+-- `deadline_s`.
+local function ms_left(job)
+  local deadline_s = tonumber(job.deadline_s)
+  return deadline_s and (tonumber(job.created_ts) or now_ms) + deadline_s * 1000 - now_ms
+end
+
 -- J-11: an idempotency key lives as long as its job. `name` is the job's field, if it has one.
 local function extend_key(name, expiry)
   if name and name ~= '' then redis.call('PEXPIREAT', idempotency_key(name), expiry) end

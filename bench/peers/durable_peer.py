@@ -34,7 +34,7 @@ async def main(url: str, jobs: int, steps: int) -> None:
     settings, app, ended = StreamsSettings(), App("bench-durable"), asyncio.Event()
     left = jobs
 
-    def one(number: int) -> int:
+    async def one(number: int) -> int:  # a `def` would be called in a thread
         return number
 
     @app.handler(_TASK)

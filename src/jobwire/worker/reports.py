@@ -532,7 +532,8 @@ class SendQueue:
         for run, reports in batch:
             self._acknowledge(run, reports, answers[first : first + len(reports)])
             first += len(reports)
-        self._on_change()
+        if self:  # most often nothing is left to send
+            self._on_change()
 
     def _acknowledge(
         self, run: "Run", reports: Sequence[Report], answers: Sequence[ReportAnswer]

@@ -212,8 +212,10 @@ class Run:
             except BaseException:  # not sent: nothing else would end the wait of another branch
                 self._forget(field)
                 raise
-        # Two branches may submit the same child: the end of one is not that of the other.
-        await asyncio.shield(waiter)
+        if kind == RECORD_KIND:  # only this branch waits for its step
+            await waiter
+        else:  # two may submit the same child: the end of one is not that of the other
+            await asyncio.shield(waiter)
 
     async def record_from_thread(self, field: str, value: str, kind: str) -> None:
         """Called on the loop for a thread."""

@@ -244,7 +244,7 @@ def test_i38_a_reviewer_draws_an_area_and_publishes_the_photo(
         draw(page, by_finger=size == PHONE)
         click_text(page, "button", "Hide 1 area")
         # The photo is made anew; then nothing is marked and it can be approved.
-        until(page, "!document.querySelector('.draw i')", "the marks to be gone")
+        until(page, f"!document.querySelector('.draw i') && {HELD}", "the photo without marks")
         click_text(page, "button", "Approve")
         page.until_text(".shown", "1 drawn area hidden")
     assert reviewed.client.images.get(image_id).hidden_areas == 1

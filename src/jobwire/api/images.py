@@ -13,6 +13,7 @@ MAX_PAGE: Final = 200
 MAX_AREAS: Final = 16
 PUBLISHED_TYPE: Final = "image/webp"
 CONTENT_TYPES: Final = ("image/jpeg", "image/png", "image/webp", "image/avif", "image/heic")
+HELD_FOR: Final = ("none_found", "doubtful", "mostly_hidden")
 STATUSES: Final = ("processing", "ready", "failed")
 # `$` alone would also match before a line break at the end.
 _FILE_NAME: Final = r"^[^\x00-\x1f\x7f]*$(?!\n)"
@@ -36,6 +37,9 @@ class AreasToHide(Struct, frozen=True, forbid_unknown_fields=True):
     """Areas that a person has drawn on a held photo; they replace earlier ones."""
 
     areas: Annotated[list[AreaToHide], Meta(max_length=MAX_AREAS)]
+    show_doubtful: Annotated[
+        bool, Meta(description="whether detected areas that are not certain are left visible")
+    ] = False
 
 
 class NewImage(Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,6 +115,13 @@ class Image(Struct, frozen=True, kw_only=True):
     stage: Annotated[str | None, Meta(description="while it is processed, if it is known")] = None
     progress: Annotated[int | None, Meta(description="of that stage, in percent")] = None
     held: Annotated[bool, Meta(description="whether it waits for a reviewer")] = False
+    held_for: Annotated[
+        str | None,
+        Meta(
+            description="why it waits for a reviewer",
+            extra_json_schema={"examples": list(HELD_FOR)},
+        ),
+    ] = None
 
 
 class ImagePage(Struct, frozen=True, kw_only=True):
@@ -145,6 +156,9 @@ IMAGE_NOT_READY: Final = ProblemKind(
     "image_not_ready", 409, "the image is not ready: it is being processed, or it failed"
 )
 IMAGE_NOT_HELD: Final = ProblemKind("image_not_held", 409, "the image does not wait for a reviewer")
+HELD_PICTURE_CHANGES: Final = ProblemKind(
+    "held_picture_changes", 409, "the photo is being made again with the new areas; retry"
+)
 BAD_CURSOR: Final = ProblemKind(
     "bad_cursor", 400, "the cursor is not one of this list; begin without one"
 )
@@ -199,6 +213,7 @@ _IMAGE: Final = {
     "stage": None,
     "progress": None,
     "held": False,
+    "held_for": None,
 }
 ANNOUNCE: Final = Operation(
     "POST",
@@ -270,7 +285,7 @@ HELD_PICTURE: Final = Operation[None](
     "The photo that waits for a reviewer, as it would be published",
     tag="images",
     media_type=PUBLISHED_TYPE,
-    problems=(IMAGE_NOT_FOUND, IMAGE_NOT_HELD, UNAVAILABLE),
+    problems=(IMAGE_NOT_FOUND, IMAGE_NOT_HELD, HELD_PICTURE_CHANGES, UNAVAILABLE),
 )
 APPROVE: Final = Operation[None](
     "POST",

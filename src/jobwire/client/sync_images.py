@@ -56,9 +56,13 @@ class Images:
         """Reject a photo that waits for a reviewer; needs the scope `admin`."""
         self._client.call(images.REJECT, image_id)
 
-    def hide(self, image_id: str, areas: Sequence[images.AreaToHide]) -> None:
-        """Hide areas of a photo that waits for a reviewer; needs the scope `admin`."""
-        self._client.call(images.AREAS, image_id, body={"areas": list(areas)})
+    def hide(
+        self, image_id: str, areas: Sequence[images.AreaToHide], *, show_doubtful: bool = False
+    ) -> None:
+        """Hide areas of a photo that waits for a reviewer; needs the scope `admin`. Detected areas
+        that are not certain are left visible with `show_doubtful`."""
+        body = {"areas": list(areas), "show_doubtful": show_doubtful}
+        self._client.call(images.AREAS, image_id, body=body)
 
     def events(self, image_id: str) -> Generator[ImageProgress]:
         """Yield the states of an image until it is ready or has failed, over any number of lost

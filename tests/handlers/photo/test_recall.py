@@ -1,8 +1,10 @@
-"""No face is published: close-ups, small, turned and cut faces, faces in the alpha channel."""
+"""No face is published: close-ups, small, turned and cut faces, faces in the alpha channel. What is
+no face is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,3 +132,50 @@ def test_i37_strict_finds_what_balanced_misses(pool: RunningPool, tmp_path: Path
     with RunningPool(PoolLimits(workers=1), options) as strict_pool:
         strict = found(strict_pool.process(upload, tmp_path / "strict.webp").photo)
     assert strict > balanced
+
+
+@clause("I-37")
+@pytest.mark.parametrize("long_side", [0, 1200])
+@pytest.mark.parametrize(
+    "name", ["chelsea.png", "motorcycle_left.png", "clock_motion.png", "cell.png", "coffee.png"]
+)
+def test_i37_a_photo_without_people_stays_as_it_is(
+    pool: RunningPool, target: Path, name: str, long_side: int
+) -> None:
+    """A cat, a machine, a clock, a cell: one network sees a face in each, in one of both sizes."""
+    pixels = images.photograph(name)
+    picture = images.image(pixels if pixels.ndim == 3 else np.dstack([pixels] * 3))
+    if long_side:
+        picture = picture.resize(long_side / max(picture.width, picture.height))
+    photo = pool.process(images.png(picture.numpy()), target).photo
+    assert photo is not None
+    assert (photo.hidden, photo.hidden_part) == ((), 0)
+
+
+@clause("I-37", "I-38")
+def test_i37_what_a_second_look_refutes_is_doubtful_and_can_be_hidden(
+    pool: RunningPool, target: Path
+) -> None:
+    upload = images.png(images.photograph("motorcycle_left.png"))
+    published = pool.process(upload, target).photo
+    assert published is not None
+    assert (published.hidden, published.is_doubtful) == ((), True)
+    everything = PhotoOptions(hide_from="refuted")
+    held = pool.process(upload, target, options=everything).photo
+    assert held is not None
+    assert {area.certainty for area in held.hidden} == {"refuted"}
+    assert held.hidden_part > 0
+
+
+@clause("I-37")
+def test_i37_beside_a_certain_face_all_that_was_found_is_hidden(
+    pool: RunningPool, target: Path
+) -> None:
+    """The part of a machine that is no face when it is alone: where people are, it may be one."""
+    machine = images.image(images.photograph("motorcycle_left.png"))
+    picture = machine.insert(images.image(images.photograph()), machine.width, 0, expand=True)
+    photo = pool.process(images.png(picture.numpy()), target).photo
+    assert photo is not None
+    assert any(area.right <= machine.width for area in photo.hidden)
+    assert covered(replace(FACE, left=FACE.left + machine.width), photo.hidden) == 1
+    assert {area.certainty for area in photo.hidden} == {"sure"}

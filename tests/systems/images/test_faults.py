@@ -46,6 +46,7 @@ class FakePhoto:
     original_width, original_height, content_type = 6, 4, "image/webp"
     hidden = ()
     hidden_part = 0.0
+    is_doubtful = False
 
 
 class Photos:
@@ -64,6 +65,7 @@ class Photos:
         content_type: str,
         max_bytes: int,
         areas: Sequence[Sequence[float]] = (),
+        hide_from: str = "doubtful",
         on_step: Callable[[str], None],
     ) -> FakePhoto:
         self.runs += 1

@@ -1,14 +1,15 @@
-"""Photos in which nothing was found wait for a reviewer (I-38)."""
+"""Photos in which nothing was found, and doubtful ones, wait for a reviewer (I-38)."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jobwire.gateway.settings import GatewaySettings
@@ -19,11 +20,12 @@ from jobwire.local import LocalValkey
 from jobwire.objects import Bucket, BucketConfig
 from jobwire.systems.images import processing
 from jobwire.systems.images.contract import ImageKeys, ReviewDecision, ReviewField
+from jobwire.systems.images.http import api as http_api
 from jobwire.systems.images.processing import Processing
 from jobwire.systems.images.spool import Spool
 from jobwire.systems.images.status import ImageStatus
 from jobwire.valkey import Connection
-from tests.handlers.photo.images import read
+from tests.handlers.photo.images import jpeg, read
 from tests.support import Fresh, Plain, Proxy, clause, wait_until, wait_until_sync
 from tests.support.jobs_http import bearer, key
 from tests.support.s3_proxy import S3Proxy, dropped
@@ -36,6 +38,8 @@ from tests.systems.images.test_faults import FakePhoto, Photos, accept, names
 KEYS = ImageKeys("{review}:")
 pytestmark = pytest.mark.keeps(f"{KEYS.result}*")
 DETECTOR = "tests.systems.images.plugins:TwoOfBright"
+DOUBTS = "tests.systems.images.plugins:Doubts"
+DRAWN = '{"areas":[[0.1,0.1,0.2,0.2]]}'
 BOSS, APP = bearer("boss"), bearer("app")
 
 
@@ -44,21 +48,31 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processing, "_REVIEW_S", 0.02)
 
 
-@pytest.fixture
-def site(valkey: LocalValkey, images_bucket: BucketConfig, tmp_path: Path) -> Iterator[ImageSite]:
+@contextmanager
+def reviewed_site(
+    valkey: LocalValkey, bucket: BucketConfig, folder: Path, *, detector: str, **images: Any
+) -> Generator[ImageSite]:
     """Reviewers have the scope `admin`; the app has not."""
     keys = (key("boss", "admin", tenant="*"), key("app", "submit", "read", tenant="acme"))
     with ImageSite(
         valkey.url,
-        images_bucket,
-        tmp_path,
+        bucket,
+        folder,
         gateway=GatewaySettings(keys=keys),
         keys=keys,
-        detect=(DETECTOR,),
-        review="none_found",
+        detect=(detector,),
         key_prefix=KEYS.prefix,
+        **images,
     ) as running:
         running.client.headers.update(BOSS)
+        yield running
+
+
+@pytest.fixture
+def site(valkey: LocalValkey, images_bucket: BucketConfig, tmp_path: Path) -> Iterator[ImageSite]:
+    with reviewed_site(
+        valkey, images_bucket, tmp_path, detector=DETECTOR, review="none_found"
+    ) as running:
         yield running
 
 
@@ -165,6 +179,96 @@ def test_i38_a_held_photo_can_be_deleted(
     )
 
 
+# ── doubt ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def spots(picture: bytes) -> list[str]:
+    """Which of the three areas of `Doubts` are hidden in the bright photo."""
+    pixels = read(picture)
+    places = {"sure": (7, 7), "doubtful": (65, 65), "refuted": (95, 125)}
+    return [name for name, at in places.items() if abs(int(pixels[at].mean()) - 128) < 8]
+
+
+def white_photo(grey: int = 250) -> bytes:
+    return jpeg(np.full((120, 160, 3), grey, np.uint8))
+
+
+@clause("I-37", "I-38")
+@pytest.mark.parametrize("review", ["none_found", "doubtful"])
+def test_i38_without_their_review_doubtful_areas_are_hidden_and_refuted_ones_are_not(
+    valkey: LocalValkey, images_bucket: BucketConfig, tmp_path: Path, review: str
+) -> None:
+    """With it the photo is held, and all that was found is hidden until a person decides."""
+    with reviewed_site(
+        valkey, images_bucket, tmp_path, detector=DOUBTS, review=review, fill="grey"
+    ) as site:
+        image_id = upload(site, white_photo())
+        path = f"/v1/images/{image_id}"
+        if review == "doubtful":
+            wait_until_sync(lambda: site.get(image_id)["held"], "the photo to be held")
+            assert site.get(image_id)["held_for"] == "doubtful"
+            held_picture = site.client.get(f"{path}/held").content
+            assert spots(held_picture) == ["sure", "doubtful", "refuted"]
+            area = {"left": 0.5, "top": 0.0, "width": 0.1, "height": 0.1}
+            wish = {"areas": [area], "show_doubtful": True}
+            assert site.client.put(f"{path}/areas", json=wish).status_code == 204
+
+            held_picture = site.client.get(f"{path}/held").content
+            assert spots(held_picture) == ["sure"], "at once: the new picture is waited for"
+            assert site.client.post(f"{path}/approve").status_code == 204
+        image = site.ended(image_id)
+        assert (image["status"], image["hidden_areas"], image["held_for"]) == ("ready", 2, None)
+        published = site.client.get(f"{path}/picture").content
+        assert spots(published) == ["sure"] if review == "doubtful" else ["sure", "doubtful"]
+
+
+@clause("I-38")
+def test_i38_a_photo_that_would_be_hidden_mostly_is_held(
+    valkey: LocalValkey, images_bucket: BucketConfig, tmp_path: Path
+) -> None:
+    with reviewed_site(valkey, images_bucket, tmp_path, detector=DOUBTS, review="doubtful") as site:
+        for body, reason in ((white_photo(120), "mostly_hidden"), (dark_photo(), "none_found")):
+            image_id = held(site, body)
+            assert site.get(image_id)["held_for"] == reason
+            assert site.client.post(f"/v1/images/{image_id}/approve").status_code == 204
+            image = site.ended(image_id)
+            assert image["mostly_hidden"] is (reason == "mostly_hidden")
+
+
+@clause("I-38")
+def test_i38_a_held_picture_is_not_shown_while_it_is_made_with_other_areas(
+    site: ImageSite, plain: Plain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the former picture was answered for seconds."""
+    monkeypatch.setattr(http_api, "_HELD_PICTURE_S", 0.2)
+    image_id = site.announce()["image_id"]
+    review = KEYS.review(image_id)
+    plain.hset(review, mapping={"held": "none_found", "made": "", "areas": DRAWN})
+    plain.set(KEYS.held_picture(image_id), "former")
+    answer = site.client.get(f"/v1/images/{image_id}/held")
+    assert (answer.status_code, answer.json()["code"]) == (409, "held_picture_changes")
+    assert int(answer.headers["retry-after"]) >= 1
+    assert not plain.hexists(review, "wanted")
+    plain.delete(review, KEYS.held_picture(image_id))
+
+
+@clause("I-38")
+async def test_i38_a_former_held_picture_goes_when_the_new_one_is_made(
+    connection: Connection, plain: Plain, fresh: Fresh
+) -> None:
+    status, image_id = ImageStatus(connection, KEYS), fresh("changed")
+    assert await status.hold(image_id, "none_found", "") == ("", "", False)
+    await status.show_held(image_id, "former")
+    assert await status.review(image_id, ReviewField.AREAS, DRAWN) == "noted"
+    assert await status.review(image_id, ReviewField.WANTED, "1") == "changing"
+    assert await status.hold(image_id, "none_found", "") == ("", DRAWN, False)
+    assert await status.hold(image_id, "none_found", DRAWN) == ("", DRAWN, False)
+    assert await status.held_picture(image_id) is None
+    assert await status.review(image_id, ReviewField.WANTED, "1") == "noted"
+    assert await status.hold(image_id, "none_found", DRAWN) == ("", DRAWN, True)
+    await status.end_review(image_id)
+
+
 # ── crash, outage, expiry ────────────────────────────────────────────────────────────────────────
 
 
@@ -217,9 +321,11 @@ async def test_i38_a_held_photo_outlives_restarts_and_a_server_that_lost_its_dat
         assert entries_of(plain, image_id) == []
         holder.restart()
     # Decided while no gateway runs, or by one that crashed before it acted.
-    assert await holder.status.review(image_id, ReviewField.AREAS, "[[0.1,0.1,0.2,0.2]]")
-    assert await holder.status.review(image_id, ReviewField.DECISION, ReviewDecision.APPROVE)
-    assert not await holder.status.review(image_id, ReviewField.DECISION, ReviewDecision.REJECT)
+    review = holder.status.review
+    assert await review(image_id, ReviewField.AREAS, DRAWN) == "noted"
+    approve, reject = ReviewDecision.APPROVE, ReviewDecision.REJECT
+    assert await review(image_id, ReviewField.DECISION, approve) == "noted"
+    assert await review(image_id, ReviewField.DECISION, reject) == "not_held"
     async with holder.running():
         await wait_until(lambda: holder.spool.count == 0, "the end")
     holder.spool.close()
@@ -243,9 +349,9 @@ async def test_i38_an_approval_is_not_asked_for_again_after_a_crash(
         async with holder.running():
             await wait_until(lambda: plain.hget(KEYS.review(image_id), "held"), "the hold")
             await wait_until(lambda: plain.hget(stage, "stage") == "processing", "its stage")
-            assert await holder.status.review(
-                image_id, ReviewField.DECISION, ReviewDecision.APPROVE
-            )
+            approve = ReviewDecision.APPROVE
+            noted = await holder.status.review(image_id, ReviewField.DECISION, approve)
+            assert noted == "noted"
             await wait_until(lambda: plain.hget(stage, "stage") == "uploading", "the approval")
             # The drain time is spent on waiting for the bucket.
             store.every(lambda _: None)

@@ -1,16 +1,18 @@
 """Step 3, detect: every detector looks at the pixels that will be published."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final, get_args
 
 from jobwire.handlers.photo.detectors import Detector
 from jobwire.handlers.photo.options import DrawnArea, PhotoOptions
 from jobwire.handlers.photo.picture import Picture, Pixels, on_grey
-from jobwire.handlers.photo.results import Area
+from jobwire.handlers.photo.results import Area, Certainty
 
 DRAWN = "drawn"
 """The label of an area that a person has drawn."""
+_CERTAINTIES: Final[Sequence[Certainty]] = get_args(Certainty)
 
 
 def detect(picture: Picture, options: PhotoOptions, detectors: Mapping[str, Detector]) -> Picture:
@@ -19,7 +21,12 @@ def detect(picture: Picture, options: PhotoOptions, detectors: Mapping[str, Dete
     for view in _views(picture.pixels):
         for name in options.detect:
             areas += detectors[name].find(view)
-    return replace(picture, areas=tuple(areas))
+    hidden = _CERTAINTIES[: _CERTAINTIES.index(options.hide_from) + 1]
+    return replace(
+        picture,
+        areas=tuple(area for area in areas if area.certainty in hidden),
+        is_doubtful=any(area.certainty != "sure" for area in areas),
+    )
 
 
 def _drawn(area: DrawnArea, picture: Picture) -> Area:

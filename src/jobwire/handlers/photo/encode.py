@@ -23,6 +23,7 @@ def encode(picture: Picture, options: PhotoOptions, target: Path) -> Photo:
         original_height=picture.original_height,
         hidden=picture.areas,
         hidden_part=picture.hidden_part,
+        is_doubtful=picture.is_doubtful,
     )
 
 

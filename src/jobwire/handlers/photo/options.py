@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from jobwire.handlers.photo.results import Certainty
 from jobwire.spawn import usable_cores
 
 MEGABYTE: Final = 1 << 20
@@ -33,6 +34,8 @@ class PhotoOptions:
     """Detectors by name, or as `package.module:factory`. Empty: nothing is hidden."""
     sensitivity: Sensitivity = "balanced"
     """How hard the detector `faces` looks; `strict` finds more, for several times the CPU."""
+    hide_from: Certainty = "doubtful"
+    """The least certain areas that are hidden."""
     areas: tuple[DrawnArea, ...] = ()
     """Hidden besides what is detected."""
     fill: Fill = "surroundings"

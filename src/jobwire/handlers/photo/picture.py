@@ -37,6 +37,8 @@ class Picture:
     original_width: int
     original_height: int
     areas: tuple[Area, ...] = ()
+    is_doubtful: bool = False
+    """Whether an area is not certain, hidden or not."""
     hidden_part: float = 0.0
     """The part of its pixels that is hidden."""
 

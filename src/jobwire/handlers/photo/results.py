@@ -5,7 +5,7 @@ Known to both sides of the pool; nothing of it needs an image library.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 CONTENT_TYPE: Final = "image/webp"
 
@@ -23,6 +23,10 @@ class Step(StrEnum):
 ORDER: Final = tuple(Step)
 
 
+Certainty = Literal["sure", "doubtful", "refuted"]
+"""`doubtful`: a second look has not seen it well; `refuted`: it has seen nothing. In this order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Area:
     """A rectangle of the published picture, and what was found there."""
@@ -33,6 +37,7 @@ class Area:
     height: int
     label: str
     score: float = 1.0
+    certainty: Certainty = "sure"
 
     @property
     def right(self) -> int:
@@ -59,3 +64,5 @@ class Photo:
     """With their padding, in pixels of the published picture."""
     hidden_part: float = 0.0
     """The part of its pixels that they cover together."""
+    is_doubtful: bool = False
+    """Whether something was found that is not certain, hidden or not."""

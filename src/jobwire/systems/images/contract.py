@@ -100,13 +100,26 @@ class ReviewField(StrEnum):
     """The fields of the key `review`."""
 
     HELD = "held"
-    """Written by the upload gateway: the photo waits for a decision."""
+    """Written by the upload gateway: the photo waits for a decision; why is a `HoldReason`."""
+    MADE = "made"
+    """Written by the upload gateway: the `areas` with which the picture was made."""
     DECISION = "decision"
     """Written by the API, like the following ones: a `ReviewDecision`."""
     AREAS = "areas"
-    """JSON: areas drawn by a person, to be hidden before the photo is looked at again."""
+    """JSON: what a reviewer has drawn, to be hidden before the photo is looked at again."""
     WANTED = "wanted"
     """A reviewer asks for the picture."""
+
+
+class HoldReason(StrEnum):
+    """Why a photo waits for a reviewer."""
+
+    NONE_FOUND = "none_found"
+    """Nothing was found to hide."""
+    DOUBTFUL = "doubtful"
+    """Something was found that may be none."""
+    MOSTLY_HIDDEN = "mostly_hidden"
+    """More than a third of the photo would be hidden."""
 
 
 class ReviewDecision(StrEnum):

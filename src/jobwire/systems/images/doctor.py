@@ -98,8 +98,7 @@ def _detection(settings: Settings) -> Iterator[Finding]:
     elif "faces" in settings.images.detectors:
         try:
             weights.weights(weights.YUNET)
-            if settings.images.sensitivity == "strict":
-                weights.weights(weights.CENTERFACE)
+            weights.weights(weights.CENTERFACE)
         except SetupError as error:
             yield Finding("image detection", "fault", error.message, "uploads are refused")
         else:

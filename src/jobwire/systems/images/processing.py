@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -30,9 +30,11 @@ from jobwire.systems.images.contract import (
     HIDDEN_AREAS,
     HIDDEN_PART,
     INTERRUPTED,
+    MOSTLY_HIDDEN,
     ORIGINAL_SIZE,
     PUBLISHED_TYPE,
     FailedImage,
+    HoldReason,
     ImageErrorCode,
     ImageResult,
     ProcessedImage,
@@ -48,7 +50,7 @@ from jobwire.systems.images.contract import (
 )
 from jobwire.systems.images.spool import Spool, SpooledUpload, is_held, stored_result
 from jobwire.systems.images.stages import ImageDeleted, StageWriter
-from jobwire.systems.images.status import ImageStatus
+from jobwire.systems.images.status import DrawnByReviewer, ImageStatus
 from jobwire.valkey import Connection, ValkeyError
 
 _log: Final = logging.getLogger("jobwire.images")
@@ -63,7 +65,6 @@ _REVIEW_S: Final = 1.0
 """Between two looks at the decision on a held photo."""
 HELD_AT_A_TIME: Final = 4
 """Held photos that are made again at a time; any number may be held, and new uploads come too."""
-_AREAS: Final = list[list[float]]
 
 _STAGES: Final = {
     "validate": Stage.VALIDATING,
@@ -103,6 +104,8 @@ class PublishedPhoto(Protocol):
     def hidden(self) -> Sequence[HiddenArea]: ...
     @property
     def hidden_part(self) -> float: ...
+    @property
+    def is_doubtful(self) -> bool: ...
 
 
 class PhotoPipeline(Protocol):
@@ -117,6 +120,7 @@ class PhotoPipeline(Protocol):
         content_type: str,
         max_bytes: int,
         areas: Sequence[Sequence[float]],
+        hide_from: Literal["sure", "doubtful", "refuted"],
         on_step: Callable[[str], None],
     ) -> PublishedPhoto: ...
 
@@ -136,10 +140,11 @@ class Processing:
         drain_s: float = 5.0,
         life_s: float = 86_400.0,
         review_life_s: float | None = None,
+        holds_doubtful: bool = False,
     ) -> None:
         """`stores` photos are written to the bucket at a time; an upload that has not ended after
         `life_s` fails as EXPIRED. With `review_life_s` a photo in which nothing was found is held
-        for a reviewer, for that long at most (I-38)."""
+        for a reviewer, for that long at most (I-38); with `holds_doubtful` a doubtful one, too."""
         self._connection = connection
         self._status = status
         self._spool = spool
@@ -149,6 +154,7 @@ class Processing:
         self._drain_s = drain_s
         self._life_s = life_s
         self._review_life_s = review_life_s
+        self._holds_doubtful = holds_doubtful
         self._holding: set[asyncio.Task[Any]] = set()
         self._remaking = asyncio.Semaphore(HELD_AT_A_TIME)
         self._bucket_fault = ""
@@ -270,8 +276,10 @@ class Processing:
                 self._writers[image_id] = stages
                 async with life:
                     photo = await stages.unless_deleted(self._process(entry, stages))
-                if self._must_hold(entry, photo):
-                    entry, photo = await stages.unless_deleted(self._reviewed(entry, photo, stages))
+                if reason := self._hold_reason(entry, photo):
+                    entry, photo = await stages.unless_deleted(
+                        self._reviewed(entry, photo, reason, stages)
+                    )
                 stages.write(Stage.ENCODING)
                 stages.write(Stage.UPLOADING)
                 etag = await self._store(entry, published_metadata(entry.size, photo), stages)
@@ -330,6 +338,12 @@ class Processing:
                 content_type=entry.content_type,
                 max_bytes=entry.max_size,
                 areas=entry.areas,
+                # For a reviewer all is hidden that may be a face, until he says otherwise.
+                hide_from="sure"
+                if entry.show_doubtful
+                else "refuted"
+                if self._holds_doubtful
+                else "doubtful",
                 on_step=on_step,
             )
         except JobwireError as error:
@@ -352,13 +366,22 @@ class Processing:
         since = entry.approved_at or entry.held_at or entry.accepted_at
         return life_s - (now_utc() - parse_time(since)).total_seconds()
 
-    def _must_hold(self, entry: SpooledUpload, photo: PublishedPhoto) -> bool:
+    def _hold_reason(self, entry: SpooledUpload, photo: PublishedPhoto) -> str:
+        """Why the photo waits for a reviewer; empty if it does not."""
         if self._review_life_s is None or entry.approved_at:
-            return False
-        return entry.held_at != "" or not photo.hidden
+            return ""
+        if entry.held_at:
+            return entry.held_for or HoldReason.NONE_FOUND
+        if not photo.hidden:
+            return HoldReason.NONE_FOUND
+        if not self._holds_doubtful:
+            return ""
+        if photo.is_doubtful:
+            return HoldReason.DOUBTFUL
+        return HoldReason.MOSTLY_HIDDEN if photo.hidden_part > MOSTLY_HIDDEN else ""
 
     async def _reviewed(
-        self, entry: SpooledUpload, photo: PublishedPhoto, stages: StageWriter
+        self, entry: SpooledUpload, photo: PublishedPhoto, reason: str, stages: StageWriter
     ) -> tuple[SpooledUpload, PublishedPhoto]:
         """Hold the photo until a reviewer approves it (I-38). It stays in the spool; each change is
         stored before it is acted on, so a crash repeats at most the work."""
@@ -367,24 +390,32 @@ class Processing:
         self._holding.add(holding)
         try:
             if not entry.held_at:
-                entry = replace(entry, held_at=format_time(now_utc()))
+                entry = replace(entry, held_at=format_time(now_utc()), held_for=reason)
                 await asyncio.to_thread(self._spool.update, entry)
                 _log.info(
-                    "photo held for review image_id=%(image_id)s", {"image_id": entry.image_id}
+                    "photo held for review image_id=%(image_id)s reason=%(reason)s",
+                    {"image_id": entry.image_id, "reason": reason},
                 )
+            made = ""
             while True:
                 if self._left_s(entry) <= 0:
                     raise _Failure(_expired(entry))
                 decision = areas = ""
                 with contextlib.suppress(ValkeyError):
-                    decision, areas, wanted = await self._status.hold(entry.image_id)
+                    decision, areas, wanted = await self._status.hold(entry.image_id, reason, made)
                     if wanted:
                         await self._show(entry)
-                drawn = msgspec.json.decode(areas, type=_AREAS) if areas else entry.areas
-                if drawn != entry.areas:
-                    entry = replace(entry, areas=drawn)
-                    await asyncio.to_thread(self._spool.update, entry)
-                    photo = await self._process(entry, stages)
+                if areas != made:
+                    made = areas
+                    drawn = msgspec.json.decode(areas, type=DrawnByReviewer)
+                    shown = drawn.show_doubtful
+                    changed = replace(entry, areas=drawn.areas, show_doubtful=shown)
+                    if changed != entry:
+                        entry = changed
+                        await asyncio.to_thread(self._spool.update, entry)
+                        photo = await self._process(entry, stages)
+                    if not decision:
+                        continue  # it is made now
                 if decision == ReviewDecision.REJECT:
                     raise _Failure(failed_now(entry.image_id, ImageErrorCode.CANCELED, _REJECTED))
                 if decision == ReviewDecision.APPROVE:

@@ -63,9 +63,10 @@ class ImagesSettings:
     """How long the blank record of a deleted image stays."""
     spool_life: timedelta = timedelta(hours=24)
     """An accepted upload that has not ended after that time fails as EXPIRED; it is deleted."""
-    review: Literal["never", "none_found"] = "never"
+    review: Literal["never", "none_found", "doubtful"] = "never"
     """Which photos a person must approve before they are published; `none_found`: those in which
-    nothing was found to hide."""
+    nothing was found to hide; `doubtful`: those, and photos with a doubtful area or of which more
+    than a third is hidden."""
     review_life: timedelta = timedelta(days=7)
     """A photo that nobody has approved or rejected after that time fails as EXPIRED."""
     detect: tuple[str, ...] = ("faces",)

@@ -14,6 +14,7 @@ import fcntl
 import logging
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -52,10 +53,14 @@ class SpooledUpload(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     accepted_at: str
     tenant: str = ""
-    areas: list[list[float]] = []
+    areas: Sequence[Sequence[float]] = []
     """Drawn by a person: left, top, width and height, in parts of the picture."""
     held_at: str = ""
     """Since when the photo waits for a reviewer."""
+    held_for: str = ""
+    """Why: a `HoldReason`."""
+    show_doubtful: bool = False
+    """A reviewer has decided that areas which are not certain are not hidden."""
     approved_at: str = ""
     restarts: int = 0
     """How often a gateway has ended while the image was being processed."""

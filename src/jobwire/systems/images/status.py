@@ -7,6 +7,8 @@ answer; all of them can be repeated.
 from collections.abc import Sequence
 from typing import Final, Literal, cast
 
+import msgspec
+
 from jobwire.systems.images.contract import (
     GROUP,
     GUARD_TTL_S,
@@ -32,6 +34,16 @@ _ENTRIES: Final = 200
 """Results that are searched in one step: other clients need the server, too."""
 Advanced = Literal["written", "behind", "ended", "canceled"]
 Finished = Literal["finished", "already", "canceled"]
+Reviewed = Literal["noted", "not_held", "changing"]
+
+
+class DrawnByReviewer(msgspec.Struct, frozen=True):
+    """The value of `ReviewField.AREAS`."""
+
+    areas: Sequence[Sequence[float]]
+    """Left, top, width and height, in parts of the picture."""
+    show_doubtful: bool = False
+    """Detected areas that are not certain are left visible."""
 
 
 class ImageStatus:
@@ -143,28 +155,30 @@ class ImageStatus:
                 after = f"({last}"
         return kept
 
-    async def hold(self, image_id: str) -> tuple[str, str, bool]:
-        """Note that the photo waits for a reviewer; returns the decision, drawn areas as JSON, and
-        whether the picture is wanted (I-38)."""
+    async def hold(self, image_id: str, reason: str, made: str) -> tuple[str, str, bool]:
+        """Note that the photo waits for a reviewer, and with which drawn areas it was made; returns
+        the decision, drawn areas as JSON, and whether the picture is wanted (I-38)."""
         reply = await self._connection.run(
-            SCRIPTS["hold"], [self.keys.review(image_id)], [self._ttl_ms]
+            SCRIPTS["hold"],
+            [self.keys.review(image_id), self.keys.held_picture(image_id)],
+            [self._ttl_ms, reason, made],
         )
         decision, areas, wanted = cast("list[str]", reply)
         return decision, areas, wanted != ""
 
-    async def review(self, image_id: str, field: ReviewField, value: str) -> bool:
-        """Pass a wish of a reviewer to the upload gateway; False if the photo is not held."""
+    async def review(self, image_id: str, field: ReviewField, value: str) -> Reviewed:
+        """Pass a wish of a reviewer to the upload gateway, if it holds the photo."""
         reply = await self._connection.run(
             SCRIPTS["review"], [self.keys.review(image_id)], [field, value]
         )
-        return reply == "noted"
+        return cast("Reviewed", reply)
 
-    async def is_held(self, image_id: str) -> bool:
-        """Whether the photo waits for a reviewer."""
+    async def held_for(self, image_id: str) -> str | None:
+        """Why the photo waits for a reviewer; None if it does not."""
         fields = (ReviewField.HELD, ReviewField.DECISION)
         reply = await self._connection.call("HMGET", self.keys.review(image_id), *fields)
         held, decision = cast("list[str | None]", reply)
-        return held is not None and decision is None
+        return held if decision is None else None
 
     async def end_review(self, image_id: str) -> None:
         """Forget a review that is over."""

@@ -19,7 +19,7 @@ from jobwire.handlers.photo import (
 )
 from jobwire.handlers.photo.header import CONTENT_TYPES, sniff
 from jobwire.handlers.photo.options import DrawnArea
-from jobwire.handlers.photo.results import Photo
+from jobwire.handlers.photo.results import Certainty, Photo
 from jobwire.job.errors import BackendUnavailable
 from jobwire.log import component
 from jobwire.settings import Settings, SettingsError
@@ -83,6 +83,7 @@ class PhotoWorkers:
         content_type: str,
         max_bytes: int,
         areas: Sequence[Sequence[float]],
+        hide_from: Certainty,
         on_step: Callable[[str], None],
     ) -> Photo:
         """Make the photo; waits for its turn."""
@@ -100,6 +101,7 @@ class PhotoWorkers:
             content_type=content_type,
             max_bytes=max_bytes,
             areas=tuple(DrawnArea(*area) for area in areas),
+            hide_from=hide_from,
         )
         return await self._pool.process(source, target, options=options, on_step=on_step)
 
@@ -156,6 +158,7 @@ async def image_uploads(context: GatewayContext, *, eager: bool = False) -> Asyn
             drain_s=settings.gateway.drain.total_seconds(),
             life_s=images.spool_life.total_seconds(),
             review_life_s=images.review_life.total_seconds() if images.review != "never" else None,
+            holds_doubtful=images.review == "doubtful",
         )
 
         def unavailable() -> str | None:

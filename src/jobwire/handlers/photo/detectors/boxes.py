@@ -1,4 +1,5 @@
-"""Boxes that networks find: rows of left, top, right, bottom, score, in pixels."""
+"""Boxes that networks find: rows of left, top, right, bottom, score, in pixels; more columns may
+follow."""
 
 from typing import Final
 
@@ -32,9 +33,16 @@ def joined(boxes: Boxes) -> Boxes:
         union, inside = _shares(left[0], left)
         is_same = (union > _SAME) | (inside > _INSIDE)
         same, left = left[is_same], left[~is_same]
-        corners = (same[:, :2].min(axis=0), same[:, 2:4].max(axis=0), same[:1, 4])
+        # What is not a corner is that of the box with the highest score.
+        corners = (same[:, :2].min(axis=0), same[:, 2:4].max(axis=0), same[0, 4:])
         kept.append(np.concatenate(corners))
-    return np.array(kept, np.float32).reshape(-1, 5)
+    return np.array(kept, np.float32).reshape(-1, boxes.shape[1])
+
+
+def strongest(boxes: Boxes, of: Boxes) -> Boxes:
+    """For each row of `of` the highest score that the same face has in `boxes`; 0 if none has."""
+    scores = [boxes[_shares(one, boxes)[0] > _SAME, 4].max(initial=0) for one in of]
+    return np.array(scores, np.float32)
 
 
 def turned(boxes: Boxes, quarters: int, width: int, height: int) -> Boxes:

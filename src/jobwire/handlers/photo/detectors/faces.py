@@ -1,8 +1,14 @@
-"""The detector `faces`: networks look at several views of a picture, and what they find is joined.
+"""The detector `faces`: two networks look at several views of a picture.
 
-A network sees faces of 10 to 300 pixels. So it looks at the pixels that will be published, at
-smaller copies for large faces, at a larger copy of a small picture, and at turned copies. `strict`
-adds turned copies at the full size and a second network. A false area is the cheaper error.
+A network sees faces of 10 to 300 pixels. So YuNet looks at the pixels that will be published, at
+smaller copies for large faces, at a larger copy of a small picture, and at turned copies, and
+CenterFace at a small copy. A weak sign counts if both have seen it, a strong one alone.
+
+If both are sure of one face, there are people in the picture: weaker signs count, too, and all of
+it is taken for faces. Otherwise each find gets a second look (`second_look.py`).
+
+`strict` takes weak signs in every picture, turns the full size, too, and has CenterFace look at
+every size.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,68 +17,93 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jobwire.handlers.photo import vips
-from jobwire.handlers.photo.detectors.boxes import Boxes, by_score, joined, turned
+from jobwire.handlers.photo.detectors.boxes import Boxes, by_score, joined, strongest
 from jobwire.handlers.photo.detectors.centerface import CenterFace
-from jobwire.handlers.photo.detectors.network import Network
+from jobwire.handlers.photo.detectors.network import Network, find_turned
+from jobwire.handlers.photo.detectors.second_look import SecondLook
 from jobwire.handlers.photo.detectors.yunet import YuNet
 from jobwire.handlers.photo.options import Sensitivity
 from jobwire.handlers.photo.picture import Pixels
-from jobwire.handlers.photo.results import Area
+from jobwire.handlers.photo.results import Area, Certainty
 
 LABEL: Final = "face"
 _ENLARGED_BELOW: Final = 960
 """Long side of pictures that are looked at twice as large, too."""
 _FULL: Final = 0
+_SMALL: Final = 1
+_ALONE, _BESIDE, _QUARTERS = 5, 6, 7
+"""Columns of boxes."""
+_SMALL_SIDE: Final = 640
 _TURNS: Final = (1, 2, 3)
 
 
 class _View(NamedTuple):
     side: int
-    """The long side; `_FULL`: of the published picture, or of its enlarged copy."""
-    score: float
+    """The long side; `_FULL`: of the published picture, and of its enlarged copy; or `_SMALL`:
+    of a small copy, or of the picture if that is smaller."""
+    alone: float
+    """What has this score counts."""
+    beside: float
+    """What has this score counts in a picture with people."""
+    floor: float
+    """What has this score counts if the other network has seen it, too."""
     quarters: int = 0
     """How often the copy is turned counterclockwise."""
 
 
 # A false area in a small copy is a large one in the picture: the score is higher there.
 _BALANCED: Final = (
-    _View(_FULL, 0.4),
-    _View(640, 0.4),
-    _View(320, 0.5),
-    _View(160, 0.6),
-    *(_View(640, 0.6, turns) for turns in _TURNS),
-    *(_View(320, 0.75, turns) for turns in _TURNS),
+    _View(_FULL, 0.6, 0.4, 0.3),
+    _View(640, 0.6, 0.4, 0.3),
+    _View(320, 0.6, 0.5, 0.3),
+    _View(160, 0.7, 0.6, 0.3),
+    *(_View(640, 0.75, 0.6, 0.4, turns) for turns in _TURNS),
+    *(_View(320, 0.85, 0.75, 0.5, turns) for turns in _TURNS),
 )
-_STRICT: Final = (*_BALANCED, *(_View(_FULL, 0.5, turns) for turns in _TURNS))
-_SECOND: Final = (_View(_FULL, 0.25), _View(640, 0.25), _View(320, 0.25))
+_STRICT: Final = (
+    *(view._replace(alone=view.beside) for view in _BALANCED),
+    *(_View(_FULL, 0.5, 0.5, 0.4, turns) for turns in _TURNS),
+)
+_SECOND: Final = (_View(_SMALL, 0.25, 0.25, 0.15),)
+_SECOND_STRICT: Final = tuple(_View(side, 0.25, 0.25, 0.15) for side in (_FULL, 640, 320))
 """Views of the second network."""
+_CERTAIN: Final = 1.3
+"""The scores of both networks together, of 2: that is a face."""
 
 
 class Faces:
     """Loaded once, asked for every picture."""
 
     def __init__(self, sensitivity: Sensitivity = "balanced") -> None:
-        self._plan: list[tuple[Network, Sequence[_View]]] = [
-            (YuNet(), _STRICT if sensitivity == "strict" else _BALANCED)
-        ]
-        if sensitivity == "strict":
-            self._plan.append((CenterFace(), _SECOND))
+        is_strict = sensitivity == "strict"
+        self._first, self._second = YuNet(), CenterFace()
+        self._first_views = _STRICT if is_strict else _BALANCED
+        self._second_views = _SECOND_STRICT if is_strict else _SECOND
+        self._second_look = SecondLook(self._second, is_strict=is_strict)
 
     def find(self, pixels: Pixels) -> Sequence[Area]:
-        """Every face, highest score first."""
-        height, width = pixels.shape[:2]
+        """Every face, highest score first, and what may be none."""
         copies = _Copies(pixels)
-        boxes = [
-            found
-            for network, views in self._plan
-            for view in views
-            for copy in copies.of(view.side)
-            for found in [_look(network, copy, view, max(height, width) / max(copy.shape[:2]))]
+        first = _seen(self._first, self._first_views, copies)
+        second = _seen(self._second, self._second_views, copies)
+        by_second, by_first = strongest(second, first), strongest(first, second)
+        has_people = bool((first[:, 4] + by_second).max(initial=0) >= _CERTAIN)
+        needed = _BESIDE if has_people else _ALONE
+        counted = (
+            first[(first[:, 4] >= first[:, needed]) | (by_second > 0)],
+            second[(second[:, 4] >= second[:, needed]) | (by_first > 0)],
+        )
+        boxes = by_score(joined(np.concatenate(counted)))
+        certainties: list[Certainty] = [
+            "sure"
+            if has_people
+            else self._second_look.certainty(pixels, box, float(score), int(box[_QUARTERS]))
+            for box, score in zip(boxes, strongest(second, boxes), strict=True)
         ]
         return [
             area
-            for box in by_score(joined(np.concatenate(boxes)))
-            if (area := _area(box, width, height)) is not None
+            for box, certainty in zip(boxes, certainties, strict=True)
+            if (area := _area(box, pixels, certainty)) is not None
         ]
 
 
@@ -81,40 +112,49 @@ class _Copies:
 
     def __init__(self, pixels: Pixels) -> None:
         self._made = {max(pixels.shape[:2]): pixels}
-        self._long_side = max(pixels.shape[:2])
+        self.long_side = max(pixels.shape[:2])
 
     def of(self, side: int) -> Iterator[Pixels]:
         """The copy with this long side, if it is smaller than the picture; for `_FULL` the picture,
         and a larger copy of a small one."""
         if side == _FULL:
-            yield self._made[self._long_side]
-            if self._long_side < _ENLARGED_BELOW:
-                yield self._copy(2 * self._long_side)
-        elif side < self._long_side:
+            yield self._made[self.long_side]
+            if self.long_side < _ENLARGED_BELOW:
+                yield self._copy(2 * self.long_side)
+        elif side == _SMALL:
+            yield self._copy(min(_SMALL_SIDE, self.long_side))
+        elif side < self.long_side:
             yield self._copy(side)
 
     def _copy(self, side: int) -> Pixels:
         if side not in self._made:
             # From the next larger copy: reading the whole picture again costs more.
-            source = self._made[min((s for s in self._made if s > side), default=self._long_side)]
+            source = self._made[min((s for s in self._made if s > side), default=self.long_side)]
             image = vips.from_pixels(source).resize(side / max(source.shape[:2]), kernel="linear")
             self._made[side] = image.numpy()
         return self._made[side]
 
 
-def _look(network: Network, copy: Pixels, view: _View, scale: float) -> Boxes:
-    """What the network sees in one view, in pixels of the picture."""
-    height, width = copy.shape[:2]
-    found = network.find(np.rot90(copy, view.quarters), view.score)
-    boxes = turned(found, view.quarters, width, height)
-    boxes[:, :4] *= scale
-    return boxes
+def _seen(network: Network, views: Sequence[_View], copies: _Copies) -> Boxes:
+    """What the network sees in its views, in pixels of the picture. Columns behind the score tell
+    about the view: `_ALONE`, `_BESIDE`, `_QUARTERS`."""
+    seen: list[Boxes] = []
+    for view in views:
+        for copy in copies.of(view.side):
+            boxes = find_turned(network, copy, view.quarters, view.floor)
+            boxes[:, :4] *= copies.long_side / max(copy.shape[:2])
+            columns = (view.alone, view.beside, view.quarters)
+            more = np.full((len(boxes), len(columns)), columns, np.float32)
+            seen.append(np.hstack([boxes, more]))
+    return np.concatenate(seen)
 
 
-def _area(box: Boxes, width: int, height: int) -> Area | None:
+def _area(box: Boxes, pixels: Pixels, certainty: Certainty) -> Area | None:
     """The part of the box inside the picture."""
+    height, width = pixels.shape[:2]
     left, top = max(0, int(np.floor(box[0]))), max(0, int(np.floor(box[1])))
     right, bottom = min(width, int(np.ceil(box[2]))), min(height, int(np.ceil(box[3])))
     if right <= left or bottom <= top:
         return None
-    return Area(left, top, right - left, bottom - top, LABEL, round(float(box[4]), 3))
+    score = round(float(box[4]), 3)
+    return Area(left, top, right - left, bottom - top, LABEL, score, certainty)

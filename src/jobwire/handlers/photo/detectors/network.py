@@ -6,7 +6,7 @@ from typing import Final, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from jobwire.handlers.photo.detectors.boxes import Boxes
+from jobwire.handlers.photo.detectors.boxes import Boxes, turned
 from jobwire.handlers.photo.detectors.onnx_shapes import without_shapes
 from jobwire.handlers.photo.library import library
 from jobwire.handlers.photo.picture import Pixels
@@ -22,6 +22,12 @@ class Network(Protocol):
     def find(self, pixels: Pixels, score: float) -> Boxes:
         """Every face with this score at least."""
         ...
+
+
+def find_turned(network: Network, pixels: Pixels, quarters: int, score: float) -> Boxes:
+    """What the network finds in the picture turned counterclockwise, where it is in this one."""
+    height, width = pixels.shape[:2]
+    return turned(network.find(np.rot90(pixels, quarters), score), quarters, width, height)
 
 
 class Session(Protocol):

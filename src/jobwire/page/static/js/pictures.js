@@ -40,6 +40,11 @@ async function next() {
   loading += 1;
   try {
     const answer = await fetch(path, { headers: signed(), credentials: "omit" });
+    const later = Number(answer.headers.get("retry-after"));
+    if (answer.status === 409 && later) {
+      setTimeout(() => (forget(path), update()), later * 1000); // and asked for again
+      throw new Error("It is being made again.");
+    }
     if (!answer.ok)
       throw new Error(
         answer.status === 404 ? "It is not stored any more." : "It could not be read.",

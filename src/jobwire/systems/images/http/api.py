@@ -35,13 +35,15 @@ from jobwire.systems.images.erasure import Eraser
 from jobwire.systems.images.follow import ImageState, image_state
 from jobwire.systems.images.http.picture import published_photo
 from jobwire.systems.images.records import ImageRecord, ImageRecords, Position, RecordStatus
-from jobwire.systems.images.status import ImageStatus
+from jobwire.systems.images.status import DrawnByReviewer, ImageStatus, Reviewed
 from jobwire.systems.images.tokens import TokenIssuer
 from jobwire.valkey import ValkeyError
 
 _FRESH_S: Final = 1.0
 _HELD_PICTURE_S: Final = 10.0
 _HELD_POLL_S: Final = 0.1
+_REMADE_S: Final = 1
+"""After that time a photo is usually made again."""
 UploadBase = Callable[[HttpRequest], str]
 """The address of the upload gateway for a caller, without the path."""
 
@@ -191,13 +193,23 @@ class ImageRoutes:
 
     async def hide_areas(self, request: HttpRequest, image_id: str, body: api.AreasToHide) -> None:
         """Hide areas of a held photo."""
-        areas = msgspec.json.encode([msgspec.structs.astuple(area) for area in body.areas])
-        await self._review(request, image_id, ReviewField.AREAS, areas.decode())
+        areas = [msgspec.structs.astuple(area) for area in body.areas]
+        drawn = msgspec.json.encode(DrawnByReviewer(areas, body.show_doubtful))
+        await self._review(request, image_id, ReviewField.AREAS, drawn.decode())
 
     async def held_picture(self, request: HttpRequest, image_id: str) -> Reply:
         """The held photo. The upload gateway that has it is asked over Valkey: the API may be
-        another program, and there may be several gateways."""
-        await self._review(request, image_id, ReviewField.WANTED, "1")
+        another program, and there may be several gateways. With areas that were drawn a moment ago
+        the photo is made again: the new one is waited for."""
+        await self.find(image_id, request)
+        try:
+            async with asyncio.timeout(_HELD_PICTURE_S):
+                while (answer := await self._wish(image_id, ReviewField.WANTED, "1")) != "noted":
+                    if answer == "not_held":
+                        raise Problem(api.IMAGE_NOT_HELD)
+                    await asyncio.sleep(_HELD_POLL_S)
+        except TimeoutError:
+            raise Problem(api.HELD_PICTURE_CHANGES, headers=retry_after(_REMADE_S)) from None
         try:
             async with asyncio.timeout(_HELD_PICTURE_S):
                 found = await request.while_present(self._picture(image_id))
@@ -220,12 +232,14 @@ class ImageRoutes:
         self, request: HttpRequest, image_id: str, field: ReviewField, value: str
     ) -> None:
         await self.find(image_id, request)
+        if await self._wish(image_id, field, value) == "not_held":
+            raise Problem(api.IMAGE_NOT_HELD)
+
+    async def _wish(self, image_id: str, field: ReviewField, value: str) -> Reviewed:
         try:
-            is_held = await self._status.review(image_id, field, value)
+            return await self._status.review(image_id, field, value)
         except ValkeyError as error:
             raise _away("Valkey", error) from error
-        if not is_held:
-            raise Problem(api.IMAGE_NOT_HELD)
 
     async def find(
         self, image_id: str, request: HttpRequest, *, deleted: bool = False
@@ -253,6 +267,7 @@ class ImageRoutes:
             url_expires_at = format_time(now_utc() + self._limits.url_life)
         elif record.status is RecordStatus.OPEN:
             state = await self._state(record.image_id)
+        held_for = await self._held_for(record.image_id) if state else None
         return api.Image(
             image_id=record.image_id,
             status=status,
@@ -274,7 +289,8 @@ class ImageRoutes:
             error=failure,
             stage=state.stage if state else None,
             progress=state.progress if state else None,
-            held=state is not None and await self._is_held(record.image_id),
+            held=held_for is not None,
+            held_for=held_for,
         )
 
     async def _state(self, image_id: str) -> ImageState | None:
@@ -285,11 +301,11 @@ class ImageRoutes:
             return None
         return image_state(fields) if fields is not None else None
 
-    async def _is_held(self, image_id: str) -> bool:
+    async def _held_for(self, image_id: str) -> str | None:
         try:
-            return await self._status.is_held(image_id)
+            return await self._status.held_for(image_id)
         except ValkeyError:
-            return False
+            return None
 
 
 def _away(what: str, error: Exception) -> BackendUnavailable:

@@ -24,7 +24,6 @@ import { addFiles, dismiss, ended, inWork, uploads } from "../uploads.js";
 
 const PAGE = 20;
 const MOST = 100;
-const AGAIN_MS = 3000;
 const STAGES = ["validating", "decoding", "processing", "encoding", "uploading", "done"];
 const DOING = {
   queued: "waiting",
@@ -34,6 +33,11 @@ const DOING = {
   encoding: "encoding it",
   uploading: "storing it",
   done: "done",
+};
+const HELD_FOR = {
+  none_found: "Nothing was found to hide.",
+  doubtful: "It is not certain that all hidden areas are faces.",
+  mostly_hidden: "More than a third of the photo would be hidden.",
 };
 const heldPath = (id) => `/v1/images/${encodeURIComponent(id)}/held`;
 const MOST_AREAS = 16;
@@ -259,8 +263,9 @@ class Images {
 
   // A photo that waits for a reviewer, who may draw areas on it with the pointer.
   held(image) {
+    const why = HELD_FOR[image.held_for] ?? HELD_FOR.none_found;
     if (!may("admin"))
-      return html`<div class="notice">${icon("warn")}<div>Nothing was found to hide. A reviewer with the scope admin decides.</div></div>`;
+      return html`<div class="notice">${icon("warn")}<div>${why} A reviewer with the scope admin decides.</div></div>`;
     if (this.decided === image.image_id) return html`<p class="soft">The decision was sent.</p>`;
     const found = picture(heldPath(image.image_id));
     if (this.marked.id !== image.image_id) this.marked = { id: image.image_id, areas: [] };
@@ -268,11 +273,12 @@ class Images {
     const shown = this.drawing ? [...areas, this.drawing] : areas;
     const place = ({ left, top, width, height }) =>
       `left:${left * 100}%;top:${top * 100}%;width:${width * 100}%;height:${height * 100}%`;
-    return html`<p class="soft">Nothing was found to hide. Draw over what must not be seen, then approve or reject the photo.</p>
+    return html`<p class="soft">${why} Draw over what must not be seen, then approve or reject the photo.</p>
       ${found.url ? html`<div class="draw" @pointerdown=${this.beginArea} @pointermove=${this.moveArea} @pointerup=${this.endArea} @pointercancel=${this.endArea}><img draggable="false" src=${found.url} alt="The photo ${nameOf(image)}, which waits for a reviewer" />${shown.map((area) => html`<i .style=${place(area)}></i>`)}</div>` : html`<div class="pic hole">${found.error ?? ""}</div>`}
       <div class="row wrap gap"><button class="btn slim" ?disabled=${!areas.length} @click=${() => this.hide(image)}>Hide ${plural(areas.length, "area")}</button>
         <button class="btn slim" ?disabled=${!areas.length} @click=${() => this.clearAreas()}>Clear</button>
-        <button class="btn slim primary" ?disabled=${areas.length > 0} @click=${() => this.decide(image, "approve")}>Approve</button>
+        ${image.held_for === "doubtful" ? html`<button class="btn slim" @click=${() => this.hide(image, true)}>Show what is doubtful</button>` : nothing}
+        <button class="btn slim primary" ?disabled=${areas.length > 0 || !found.url} @click=${() => this.decide(image, "approve")}>Approve</button>
         <button class="btn slim danger" @click=${() => this.decide(image, "reject")}>Reject</button></div>`;
   }
 
@@ -313,8 +319,8 @@ class Images {
     update();
   }
 
-  hide(image) {
-    const body = JSON.stringify({ areas: this.marked.areas });
+  hide(image, doubtful = false) {
+    const body = JSON.stringify({ areas: this.marked.areas, show_doubtful: doubtful });
     return this.ask(image, "PUT", "areas", { body });
   }
 
@@ -332,14 +338,9 @@ class Images {
     try {
       await call(method, `/v1/images/${encodeURIComponent(image.image_id)}/${verb}`, more);
       this.refusal = "";
-      // The picture is made again with the areas; it is read when that had time.
       this.marked.areas = [];
-      if (verb === "areas")
-        setTimeout(() => (forget(heldPath(image.image_id)), update()), AGAIN_MS);
-      else {
-        this.decided = image.image_id; // its picture is not read again
-        forget(heldPath(image.image_id));
-      }
+      forget(heldPath(image.image_id)); // it is made again with the areas
+      if (verb !== "areas") this.decided = image.image_id; // its picture is not read again
       pollNow();
     } catch (problem) {
       this.refusal = problem.message;

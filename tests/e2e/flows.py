@@ -119,7 +119,7 @@ class Flow:
         record = self.ended(image_id)
         assert record["status"] == "ready", record
         (result,) = self.results(image_id)
-        assert set(result) - {"hidden_areas"} == SUCCESS
+        assert set(result) - {"hidden_areas", "hidden_part"} == SUCCESS
         assert result["status"] == "processed"
         body = self.stored(image_id)
         assert body[8:12] == b"WEBP"

@@ -16,6 +16,7 @@ from tests.cli.runner import jobwire
 from tests.standins.server import Call, Request, Standin, json_reply
 from tests.support import clause, wait_until_sync
 from tests.support.faketime import server_clock
+from tests.support.program import ROOT
 from tests.support.servers import plain_client
 
 Findings = dict[str, dict[str, str]]
@@ -157,3 +158,23 @@ def test_o7_a_server_clock_that_is_wrong_or_was_set_back(tmp_path: Path) -> None
         assert found["clock"]["verdict"] == "ok"
         assert found["clock history"]["verdict"] == "fault"
         assert "set back" in found["clock history"]["found"]
+
+
+@clause("O-7")
+def test_a_server_without_lua_is_named_by_doctor_and_at_the_start(tmp_path: Path) -> None:
+    """Valkey 9.1 has Lua as a module."""
+    extra = ("enable-module-command yes",)
+    with LocalValkey(tmp_path / "valkey", admin=True, extra=extra) as server:
+        with plain_client(server) as plain:
+            if "lua" not in str(plain.call("MODULE", "LIST")):
+                pytest.skip("this server has Lua built in")
+            plain.call("MODULE", "UNLOAD", "lua")
+        code, found = doctor(tmp_path, "--valkey", server.url)
+        assert code != 0
+        assert found["valkey scripts"]["verdict"] == "fault"
+        assert found["valkey scripts"]["found"] == "it has no Lua"
+        env = {"JOBWIRE_VALKEY_URL": server.url, "JOBWIRE_DATA_DIR": str(tmp_path)}
+        for program in (("gateway", "--port", str(free_port())), ("worker", "tests.fleet.app:app")):
+            done = jobwire(*program, cwd=ROOT, env=env)
+            assert done.returncode == 3, done.stderr
+            assert "has no Lua" in done.stderr

@@ -18,6 +18,7 @@ from jobwire.job.messages import (
     SettleAnswer,
     Submitted,
 )
+from jobwire.job.states import State
 from jobwire.systems.jobs.engine import StreamsEngine
 from jobwire.systems.jobs.registry import WorkerRegistry
 from jobwire.valkey import Arg, Connection, Reply
@@ -344,6 +345,28 @@ async def test_j39_expired_jobs_are_removed_from_indexes(lab: StreamsLab, raw: R
     assert raw.exists("jobs:index:acme") == 0
     assert raw.members("jobs:index:zoo") == [kept]
     assert raw.members("jobs:tenants") == ["zoo"]
+
+
+@clause("J-34")
+@pytest.mark.parametrize("by", ["a worker", "maintenance"])
+async def test_j34_a_job_that_no_consumer_holds_is_reclaimed_at_once(
+    lab: StreamsLab, raw: Raw, by: str
+) -> None:
+    """A foreign program has given it back with `XNACK` (Redis 8.8); others leave such a row by an
+    empty name. Jobs that are held stay where they are."""
+    worker, held = await lab.start()
+    job_id = await lab.submit()
+    raw.call("XREADGROUP", "GROUP", "workers", "", "COUNT", 1, "STREAMS", QUEUE, ">")
+    assert "" in raw.pending(QUEUE).values()
+    other = await lab.worker()
+    if by == "a worker":
+        other.reclaim_soon()
+        (leased,) = await other.take(5)
+        assert leased.job.id == job_id
+    else:
+        assert await lab.maintain("reclaim") == 1
+        assert (await lab.snapshot(job_id)).state is State.WAITING
+    assert {held.wire: worker.consumer}.items() <= raw.pending(QUEUE).items()
 
 
 # ── J-41 ─────────────────────────────────────────────────────────────────────────────────────────

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from redis import Redis
 
@@ -46,12 +47,18 @@ def plain_from_url(url: str, name: str | None = None) -> Plain:
     return plain
 
 
+OTHER_REDIS: Final = "JOBWIRE_TEST_REDIS"
+"""A program to test with in place of Redis 7 (`python -m tests.redis8`)."""
+
+
 def redis_7_program(folder: Path) -> Path | None:
     """Debian's Redis 7 server, if it is installed.
 
     Debian ships the program as `redis-check-rdb` in `redis-tools`, without a service: it is the
     server when it is called by the server's name.
     """
+    if other := os.environ.get(OTHER_REDIS):
+        return Path(other)
     found = shutil.which("redis-server") or shutil.which("redis-check-rdb")
     if found is None:
         return None

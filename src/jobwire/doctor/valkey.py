@@ -13,6 +13,7 @@ from typing import Final
 from jobwire.doctor.finding import Finding
 from jobwire.net import is_loopback
 from jobwire.valkey import Config, Connection, HealthChecker, ServerError, ValkeyError
+from jobwire.valkey.dial import is_without_lua
 from jobwire.valkey.dialer import find_server
 from jobwire.valkey.health import Health, ReplicationFault
 
@@ -71,6 +72,7 @@ async def _examine_server(
             health = replace(await checker.summary(), latency_s=min(pings))
             for finding in judge(config, health):
                 yield finding
+            yield await _lua(connection)
             if health.persistence == "aof":
                 yield await _disk(connection)
             if by_sentinels:
@@ -187,6 +189,17 @@ def _failover(faults: Sequence[ReplicationFault]) -> list[Finding]:
     return [
         Finding("valkey replication", "fault", each.found, each.why, each.fix) for each in faults
     ]
+
+
+async def _lua(connection: Connection) -> Finding:
+    try:
+        await connection.call("SCRIPT", "LOAD", "return 1")
+    except ServerError as error:
+        found, fix = str(error), "allow the user of valkey.url SCRIPT LOAD and EVALSHA"
+        if is_without_lua(error):
+            found, fix = "it has no Lua", "load its module `lua`"
+        return Finding("valkey scripts", "fault", found, "every step of a job is a script", fix)
+    return Finding("valkey scripts", "ok", "it runs Lua")
 
 
 async def _clock(connection: Connection) -> Finding:

@@ -16,7 +16,7 @@ from typing import Final
 from jobwire.valkey.ask import AskedNodes
 from jobwire.valkey.cluster import redirected_to
 from jobwire.valkey.config import Config
-from jobwire.valkey.dial import Loading, backoff_s, check_name
+from jobwire.valkey.dial import Loading, backoff_s, check_name, is_without_lua, without_lua
 from jobwire.valkey.dialer import Dialer
 from jobwire.valkey.errors import (
     AuthFailed,
@@ -154,10 +154,16 @@ class Connection(Operations):
         if not self.sockets_opened:
             return  # the first socket loads them; there was none for a later command to overtake
         # Without a server this still succeeds: each new socket loads them before its first use.
-        with contextlib.suppress(ConnectionLost, NotSent, Unavailable):
+        try:
             await asyncio.gather(
                 *(self.call("SCRIPT", "LOAD", script.source) for script in new.values())
             )
+        except (ConnectionLost, NotSent, Unavailable):
+            pass
+        except ServerError as error:
+            if is_without_lua(error):
+                raise without_lua(self.config) from error
+            raise
 
     def socket(self) -> "OwnSocket":
         """An exclusive socket, for blocking: `async with connection.socket() as own:`."""

@@ -93,12 +93,26 @@ def refusal(config: Config, error: ServerError) -> ValkeyError:
         return AuthFailed(f"{where} refuses user {username!r}: wrong name or password")
     if error.code == "LOADING":
         return Loading(f"{where} is still loading its data")
+    if is_without_lua(error):
+        return without_lua(config)
     if error.code == "NOPROTO" or "unknown command" in str(error):
         return Unsupported(
             f"{where} is too old for protocol 3; jobwire needs Valkey or Redis"
             f" {OLDEST_VERSION} or newer"
         )
     return Unavailable(f"{where} refused the connection: {error}")
+
+
+def is_without_lua(error: ServerError) -> bool:
+    """Valkey has Lua as a module from 9.1 on, which can be left out."""
+    return "scripting engine" in str(error)
+
+
+def without_lua(config: Config) -> Unsupported:
+    return Unsupported(
+        f"{config.address} has no Lua, in which every step of a job is written;"
+        " load its module `lua`"
+    )
 
 
 async def dial(

@@ -48,7 +48,7 @@ class Unavailable(ValkeyError):
 
 
 class Unsupported(Unavailable):
-    """The peer is not a Valkey or Redis server of version 7 or newer."""
+    """The peer is not a Valkey or Redis server of version 7 or newer, or has no Lua."""
 
 
 class AuthFailed(ValkeyError):

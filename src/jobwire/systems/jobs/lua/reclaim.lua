@@ -37,7 +37,21 @@ local guarded_ms = already_done('reclaim', period_ms, consumer)
 if guarded_ms then return {'guarded', guarded_ms} end
 if must_wait then return {{}, started, dropped, moved} end
 
+-- `XNACK` of Redis 8.8 leaves entries without a consumer, and without an idle time to find them by.
+local function is_free(holder) return not holder or holder == '' end
+
+local function has_free_entries()
+  local summary = redis.pcall('XPENDING', queue, 'workers')
+  if summary.err then return false end
+  local held = 0
+  for _, row in ipairs(summary[4] or {}) do
+    if not is_free(row[1]) then held = held + tonumber(row[2]) end
+  end
+  return held < summary[1]
+end
+
 local function is_expired(id, holder, idle_ms)
+  if is_free(holder) then return true end
   if string.sub(holder, 1, #ours) == ours then return idle_ms >= lease_ms + late_ms end
   local timeout_s = id and redis.pcall('HGET', job_key(id), 'timeout_s')
   local idle_limit_ms = math.max(foreign_ms, (tonumber(timeout_s) or 0) * 1000) + late_ms
@@ -72,15 +86,17 @@ local function reclaim(entry, id, found, holder, idle_ms)
 end
 
 local function reclaim_queue(cursor, queue_limit)
-  local pending = redis.pcall('XPENDING', queue, 'workers', 'IDLE', lease_ms + late_ms,
-    cursor, '+', queue_limit)
+  local least_ms = lease_ms + late_ms
+  local pending = has_free_entries()
+    and redis.pcall('XPENDING', queue, 'workers', cursor, '+', queue_limit)
+    or redis.pcall('XPENDING', queue, 'workers', 'IDLE', least_ms, cursor, '+', queue_limit)
   if pending.err then return '-' end
   local last = '-'
   for _, row in ipairs(pending) do
     local entry, holder, idle_ms = row[1], row[2], row[3]
     if limit > 0 and #started >= limit then break end
     -- This worker settles its own entries, however late; recover_orphans finds those it does not know.
-    if holder ~= consumer then
+    if holder ~= consumer and (is_free(holder) or idle_ms >= least_ms) then
       local rows = redis.call('XRANGE', queue, entry, entry)
       if rows[1] then
         local found = fields_of(rows[1][2])

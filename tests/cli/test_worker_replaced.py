@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import httpx
+
 from jobwire import Client
 from tests.cli.runner import Up
 from tests.support import clause, wait_until_sync
@@ -80,3 +82,49 @@ def test_o1_a_worker_that_was_killed_frees_its_leases(tmp_path: Path) -> None:
     with Up(tmp_path, "--only", "jobs", "--no-worker") as again:
         again.wait_until_up()
         assert again.endpoints()["valkey"] == valkey, "the port is kept"
+
+
+ENDS = """
+import os
+
+@app.handler("end")
+async def end(ctx: Context) -> None:
+    os._exit(3)
+"""
+
+
+@clause("O-2", "O-7")
+def test_o2_a_worker_that_ends_itself_is_replaced_by_the_reloader(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP + ENDS)
+    arguments = ("--app", "shop:app", "--reload", "--only", "jobs")
+    with Up(tmp_path, *arguments) as up, Client(up.wait_until_up().url) as client:
+        (first,) = [worker.pid for worker in client.workers() if worker.pid]
+        assert first is not None
+        ended = client.submit("end").job_id
+        wait_until_sync(
+            lambda: any(worker.pid not in (None, first) for worker in client.workers()),
+            "another worker",
+        )
+        client.cancel(ended)
+        (tmp_path / "gate").touch()
+        other = client.submit("wait", {"gate": str(tmp_path / "gate")}).job_id
+        assert client.wait(other, 60).status == "done"
+
+
+@clause("O-2", "O-7")
+def test_o7_readyz_says_that_the_reloader_has_no_worker(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    arguments = ("--app", "shop:app", "--reload", "--only", "jobs")
+    with Up(tmp_path, *arguments) as up:
+        url = up.wait_until_up().url
+
+        def worker() -> dict[str, str]:
+            parts = httpx.get(f"{url}/readyz", trust_env=False, timeout=30).json()["parts"]
+            return next(part for part in parts if part["name"] == "worker")
+
+        assert worker()["state"] == "ready"
+        (tmp_path / "shop.py").write_text("raise SystemExit(5)\n")
+        wait_until_sync(lambda: worker()["state"] == "restarting", "/readyz to say so")
+        assert "ended with code 2 before it was ready" in worker()["note"]
+        (tmp_path / "shop.py").write_text(APP)
+        wait_until_sync(lambda: worker()["state"] == "ready", "the repaired worker")

@@ -114,6 +114,10 @@ ready_fd = click.option(
     "--ready-fd", type=int, hidden=True, help="File descriptor to report readiness on."
 )
 
+reloader_fd = click.option(
+    "--reloader-fd", type=int, hidden=True, help="File descriptor on which --reload is told."
+)
+
 
 def common(command: _F) -> _F:
     """The options of most commands that use the running program."""

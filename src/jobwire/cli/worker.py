@@ -48,8 +48,14 @@ _OWN_WIRE: Final = "streams"
 @click.option("--reload", is_flag=True, help="For development: restart when a file changes.")
 @click.option("--replaces", type=int, hidden=True, help="Process id of a dead worker, from `up`.")
 @options.ready_fd
+@options.reloader_fd
 def command(
-    app: str | None, tasks: bool, reload: bool, replaces: int | None, ready_fd: int | None
+    app: str | None,
+    tasks: bool,
+    reload: bool,
+    replaces: int | None,
+    ready_fd: int | None,
+    reloader_fd: int | None,
 ) -> int:
     """Run a worker for the handlers of an App; it needs a running Valkey. The one that `jobwire up`
     has started here is found automatically.
@@ -89,6 +95,8 @@ def command(
 
         def on_ready(served: "Sequence[ServedQueue]") -> None:
             ready.ready()
+            if reloader_fd is not None:
+                ReadyPipe(reloader_fd).ready()
             if ready_fd is None:
                 output.info(f"worker with {settings.worker.slots} slots; {_described(served)}")
 

@@ -17,7 +17,7 @@ from typing import Final
 from jobwire.local.errors import StartFailed
 from jobwire.spawn import ChildProcess, spawn
 
-_READY: Final = b"ready"
+READY: Final = "ready"
 # A program may wait half a minute for its server.
 _READY_TIMEOUT_S: Final = 60.0
 _EXIT_S: Final = 5.0
@@ -50,6 +50,8 @@ class Program:
         self._keep_fds = keep_fds
         self._grace_s = grace_s
         self._child: ChildProcess | None = None
+        self._pipe: int | None = None
+        self._fault = ""
 
     @property
     def pid(self) -> int:
@@ -76,22 +78,41 @@ class Program:
             )
         finally:
             os.close(write_fd)
-        try:
-            message = _read_line(read_fd)
-        finally:
-            os.close(read_fd)
-        if message != _READY:
+        self._close_pipe()
+        self._pipe, self._fault = read_fd, ""
+        message = _read_line(read_fd).decode()
+        if message != READY:
             # It has written why and ends by itself, with the exit code of that reason.
             code = self._child.wait(_EXIT_S if message else 0)
             code = self._child.kill() if code is None else code
             self._child = None
             if not message:
                 raise StartFailed(f"the {self._name} exited with code {code}")
-            raise StartFailed(message.decode(), code if code > 0 else None)
+            raise StartFailed(message, code if code > 0 else None)
+        os.set_blocking(read_fd, False)
         self._dead_pid = None
+
+    @property
+    def fault(self) -> str:
+        """Why it does not do its work though it lives, by its last word; a program that has closed
+        the pipe is well."""
+        if self._pipe is not None:
+            with contextlib.suppress(BlockingIOError):
+                lines = os.read(self._pipe, 65536).decode().splitlines()
+                if lines:
+                    self._fault = "" if lines[-1] == READY else lines[-1]
+                else:
+                    self._close_pipe()
+        return self._fault
+
+    def _close_pipe(self) -> None:
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
 
     def stop(self) -> None:
         """Send SIGTERM, and SIGKILL after the grace period."""
+        self._close_pipe()
         if self._child is not None:
             self._child.stop(self._grace_s)
             self._child = None
@@ -141,7 +162,7 @@ class ReadyPipe:
 
     def ready(self) -> None:
         """Report readiness; later errors are reported by the child itself."""
-        self._write(_READY)
+        self._write(READY.encode())
 
     def _write(self, message: bytes) -> None:
         if self._fd is not None:

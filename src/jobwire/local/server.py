@@ -47,6 +47,11 @@ class LocalServer(ABC):
         """Whether the server process runs; polled by the supervisor."""
         return self._child is not None and self._child.exit_code() is None
 
+    @property
+    def fault(self) -> str:
+        """A server that runs does its work."""
+        return ""
+
     def start(self) -> Self:
         """Start the server and return when it is ready, with its data loaded."""
         if self.alive:

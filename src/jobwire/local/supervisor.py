@@ -38,6 +38,11 @@ class SupervisedServer(Protocol):
     def pid(self) -> int: ...
     @property
     def alive(self) -> bool: ...
+    @property
+    def fault(self) -> str:
+        """Why it does not do its work though it is alive; empty if it does."""
+        ...
+
     def start(self) -> object:
         """Start and return when ready; LocalError on failure."""
         ...
@@ -112,11 +117,13 @@ class Supervisor:
     def _poll(self) -> None:
         now_s = time.monotonic()
         for part in self._parts:
-            if part.state == "ready":
-                if not part.server.alive:
-                    self._on_exit(part, now_s)
-                elif part.failures and now_s - part.ready_since_s > _STABLE_S:
+            if part.server.alive:
+                if (fault := part.server.fault) != part.note:
+                    self._set(part, "restarting" if fault else "ready", fault)
+                if part.failures and now_s - part.ready_since_s > _STABLE_S:
                     part.failures = 0
+            elif part.state == "ready":
+                self._on_exit(part, now_s)
             elif now_s >= part.next_try_s:
                 self._restart(part)
 

@@ -12,7 +12,8 @@ from tests.support import clause
 
 def test_the_public_names_exist() -> None:
     assert jobwire.__all__ == [
-        *("App", "AsyncClient", "BullQueue", "ChildFailed", "Client", "Context", "Fail"),
+        *("App", "AsyncClient", "BullQueue", "ChildFailed", "Client", "ClientError"),
+        *("Context", "Fail"),
         *("FailedJob", "JobSuspended", "NewJob", "Postpone", "RateLimit", "Retry"),
         *("SignalTimeout", "StepFailed", "StepInterrupted", "SyncBullQueue", "SyncContext", "Task"),
         "WaitForChildren",

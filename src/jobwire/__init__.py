@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from jobwire.client.aio import AsyncClient
+    from jobwire.client.errors import ClientError
     from jobwire.client.messages import NewJob
     from jobwire.client.sync import Client
     from jobwire.job.errors import (
@@ -49,6 +50,7 @@ __all__ = [
     "BullQueue",
     "ChildFailed",
     "Client",
+    "ClientError",
     "Context",
     "Fail",
     "FailedJob",
@@ -75,6 +77,7 @@ _MODULES: Final = {
     "BullQueue": "jobwire.systems.queues.direct_queue",
     "ChildFailed": "jobwire.job.errors",
     "Client": "jobwire.client.sync",
+    "ClientError": "jobwire.client.errors",
     "Context": "jobwire.worker.context",
     "Fail": "jobwire.job.errors",
     "FailedJob": "jobwire.worker.failed_job",

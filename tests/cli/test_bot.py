@@ -257,6 +257,7 @@ def test_p27_the_demo_once_for_scripts(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
+    assert "ERROR" not in done.stderr
     outcome = json.loads(done.stdout)
     assert (outcome["status"], outcome["pictures"], outcome["texts"]) == ("succeeded", 1, [])
     assert outcome["output_key"].endswith(f"{outcome['prediction_id']}.png")

@@ -13,7 +13,7 @@ import yaml
 from jobwire.gateway.auth import hash_of
 from jobwire.redaction import redact, register_secrets
 from jobwire.settings import Settings, SettingsError, load, sections, show
-from tests.cli.runner import jobwire
+from tests.cli.runner import Up, jobwire
 from tests.support import clause
 
 
@@ -143,3 +143,23 @@ def test_a_key_is_printed_once_and_the_settings_have_its_hash(tmp_path: Path) ->
     done = jobwire("config", "--given", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["value"] == [made]
+
+
+@clause("O-3")
+def test_o3_the_values_of_the_running_program_are_named_beside_those_of_the_shell(
+    tmp_path: Path,
+) -> None:
+    with Up(tmp_path, "--only", "jobs", "--no-worker", env={"JOBWIRE_WORKER_SLOTS": "3"}) as up:
+        up.wait_until_up()
+        done = jobwire("config", cwd=tmp_path, env={"JOBWIRE_WORKER_SLOTS": "7"})
+        rows = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
+        assert rows["worker.slots"]["value"] == 7
+        assert "the running program has other values of " in done.stderr
+        assert "worker.slots" in done.stderr or "…" in done.stderr
+        shown = jobwire("config", "--running", cwd=tmp_path, env={"JOBWIRE_WORKER_SLOTS": "7"})
+        rows = {row["name"]: row for row in map(json.loads, shown.stdout.splitlines())}
+        assert (rows["worker.slots"]["value"], rows["worker.slots"]["origin"]) == (
+            3,
+            "JOBWIRE_WORKER_SLOTS",
+        )
+        assert shown.stderr == ""

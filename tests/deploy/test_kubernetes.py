@@ -15,7 +15,7 @@ import jsonschema_rs
 import pytest
 
 from jobwire import __version__
-from jobwire.api import fleet
+from jobwire.api import fleet, gateway
 from jobwire.settings import load
 from tests.deploy.kustomize import Manifest, rendered
 from tests.support import clause
@@ -174,3 +174,20 @@ def test_x8_prometheus_finds_the_pods_and_has_the_alarms(manifests: list[Manifes
     alerts = [each["expr"] for each in rules["spec"]["groups"][0]["rules"]]
     assert alerts == rows
     assert len(alerts) > 9
+
+
+@clause("X-8")
+def test_x8_each_monitor_and_scaler_has_a_key_with_the_scope_that_it_needs() -> None:
+    """The keys that the docs make, by the name of their Secret."""
+    text = (ROOT / "docs" / "kubernetes.md").read_text()
+    found = re.search(r"JOBWIRE_GATEWAY_KEYS='(.*)'", text)
+    assert found is not None
+    scopes = {key["name"]: key["scopes"] for key in json.loads(found[1])}
+    for file, operation in (
+        ("monitoring/monitors.yaml", gateway.METRICS),
+        ("autoscaling/scaledobject.yaml", fleet.SCALE),
+    ):
+        secret = re.search(r"name: jobwire-(\w+), key: token", (FOLDER / file).read_text())
+        assert secret is not None
+        assert f"secret generic jobwire-{secret[1]} " in text
+        assert operation.access in scopes[secret[1]]

@@ -34,7 +34,7 @@ class _Model(Protocol):
 def _unknown(value: object) -> object:
     if isinstance(value, _Model):
         return value.model_dump(mode="json")
-    raise NotJson(f"a {type(value).__name__} has no JSON form")
+    raise NotJson(f"a value of type {type(value).__name__} has no JSON form")
 
 
 _encode: Final = msgspec.json.Encoder(enc_hook=_unknown).encode

@@ -156,7 +156,7 @@ async def test_j50_a_failed_tool_is_never_retried() -> None:
     for function, words in (
         (breaks, "breaks raised ConnectionError"),
         (asks_for_more, "asks_for_more: try me later"),
-        (returns_nonsense, "returned a object that has no JSON form"),
+        (returns_nonsense, "returned a value of type object, which has no JSON form"),
         (returns_no_number, "cannot be published"),
     ):
         with pytest.raises(Fail, match=words) as failed:

@@ -156,7 +156,9 @@ async def _output(choice: ToolChoice, limit_s: float) -> object:
         return msgspec.to_builtins(returned.value)
     except (TypeError, ValueError, RecursionError) as error:
         kind = type(returned.value).__name__
-        raise Fail("tool_failed", f"{name} returned a {kind} that has no JSON form") from error
+        raise Fail(
+            "tool_failed", f"{name} returned a value of type {kind}, which has no JSON form"
+        ) from error
 
 
 def _event_fields(output: object) -> dict[str, object]:

@@ -30,6 +30,7 @@ from jobwire.systems.predictions.listing import find_task
 from jobwire.systems.predictions.settings import PredictionsSettings
 
 _ONCE_S: Final = 120.0
+_STOP_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,9 @@ async def _serving(
         try:
             yield Demo(url, chat, flow, tasks)
         finally:
-            server.stop()
+            server.stop()  # the webhook that delivered the picture is still being answered
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_S):
+                    await asyncio.shield(serving)
             server.stop()
             await serving

@@ -38,6 +38,8 @@ _PAUSE_S: Final = 0.02
 _LIMIT_S: Final = 0.5
 _LIMIT_BYTES: Final = 300 << 20
 _SUBMIT_LIMIT_S: Final = 1.0
+_CONNECTIONS_PER_S: Final = 200
+"""Of all attackers together, after the first ones."""
 _CONNECTIONS_LIMIT_BYTES: Final = 100 << 20
 _JOB: Final[dict[str, object]] = {"task": "chat", "payload": {}, "ttl_s": 600}
 
@@ -147,17 +149,10 @@ def _withstands_connections(
     submit = attacks_connections.submission("beta", _JOB)
     server = psutil.Process(pid)
     before_bytes, began_s = server.memory_info().rss, cpu_s(pid)
+    arguments = (str(port), str(seconds), str(_CONNECTIONS_PER_S / len(names)), jobs)
     attackers = [
         subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "bench.attacks_connections",
-                name,
-                str(port),
-                str(seconds),
-                jobs,
-            ],
+            [sys.executable, "-m", "bench.attacks_connections", name, *arguments],
             stdout=subprocess.PIPE,
             text=True,
         )

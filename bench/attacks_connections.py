@@ -1,6 +1,6 @@
-"""One attacker who takes connections: `… NAME PORT SECONDS JOBS`.
+"""One attacker who takes connections: `… NAME PORT SECONDS RATE JOBS`.
 
-It opens many connections, then some more in each second, until the time is over. `bench.attacks`
+It opens many connections, then RATE more in each second, until the time is over. `bench.attacks`
 starts the gateway, whose keys are those below; JOBS has the id of a job that does not end for each
 tenant, as JSON. Prints the number of connections as JSON.
 """
@@ -23,7 +23,6 @@ KEYS: Final = {f"alpha{number}": "alpha" for number in range(10)} | {
 ATTACKER: Final = "127.0.0.2"
 OTHER: Final = "127.0.0.9"
 _AT_ONCE: Final = 1200
-_MORE_PER_S: Final = 100
 _HOST: Final = "HTTP/1.1\r\nHost: localhost\r\n"
 _HOOK: Final = (
     f"POST /hooks/replicate {_HOST}webhook-id: a\r\nwebhook-timestamp: 1\r\n"
@@ -81,7 +80,7 @@ class Attacker:
     def wait(self, key: str) -> str:
         return keyed("GET", f"/v1/jobs/{self._jobs[KEYS[key]]}", key, "Prefer: wait=60\r\n")
 
-    def run(self, name: str, seconds: float) -> int:
+    def run(self, name: str, seconds: float, rate: float) -> int:
         until_s, opened = time.monotonic() + seconds, 0
         peers: collections.deque[socket.socket] = collections.deque(maxlen=_AT_ONCE)
         while time.monotonic() < until_s:
@@ -96,7 +95,7 @@ class Attacker:
                 peers.append(peer)  # the oldest one is closed
             opened += 1
             if opened > _AT_ONCE:
-                time.sleep(1 / _MORE_PER_S)
+                time.sleep(1 / rate)
         return opened
 
 
@@ -118,7 +117,11 @@ ATTACKS: Final[dict[str, Callable[[Attacker, int], str]]] = {
 
 
 if __name__ == "__main__":
-    name, port, seconds, jobs = sys.argv[1:]
+    name, port, seconds, rate, jobs = sys.argv[1:]
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    print(json.dumps({"done": Attacker(int(port), json.loads(jobs)).run(name, float(seconds))}))
+    print(
+        json.dumps(
+            {"done": Attacker(int(port), json.loads(jobs)).run(name, float(seconds), float(rate))}
+        )
+    )

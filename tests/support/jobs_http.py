@@ -106,6 +106,12 @@ class ServedJobs:
         assert self._server is not None
         return len(self._server.state.tasks)
 
+    @property
+    def waiting(self) -> int:
+        """Those of them that do nothing but wait."""
+        assert self._server is not None
+        return [each.awaits_end for each in tuple(self._server.state.connections)].count(True)
+
     # Shortcuts
 
     def submit(self, task: str = "chat", payload: object = None, **more: object) -> JsonObject:

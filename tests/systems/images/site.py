@@ -19,6 +19,7 @@ import httpx
 import uvloop
 
 from jobwire.gateway.app import Gateway
+from jobwire.gateway.connection import HttpConnection
 from jobwire.gateway.server import HttpServer
 from jobwire.gateway.settings import GatewaySettings, KeySettings
 from jobwire.gateway.sse_connections import SseConnections
@@ -108,6 +109,12 @@ class ImageSite:
     @property
     def spool(self) -> Path:
         return self.folder / "images" / "spool"
+
+    @property
+    def connections(self) -> list[HttpConnection]:
+        """Those of its clients."""
+        assert self._server is not None
+        return list(self._server.state.connections)
 
     def _run(self) -> None:
         try:

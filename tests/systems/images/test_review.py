@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -119,6 +121,26 @@ def test_i38_a_photo_without_findings_is_published_when_it_is_approved(
     assert (again.status_code, again.json()["code"]) == (409, "image_not_held")
     wait_until_sync(lambda: [f.name for f in site.spool.iterdir()] == ["spool.lock"], "the spool")
     assert not plain.exists(KEYS.review(image_id))
+
+
+async def not_stored(*_: object) -> None:
+    """The upload gateway does not answer."""
+
+
+@clause("I-38", "O-15")
+def test_o15_a_wait_for_a_held_photo_ends_with_its_client(
+    site: ImageSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image_id = held(site)
+    monkeypatch.setattr(http_api, "_HELD_PICTURE_S", 600.0)
+    monkeypatch.setattr(ImageStatus, "held_picture", not_stored)
+    head = f"GET /v1/images/{image_id}/held HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Authorization: {BOSS['authorization']}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", urlsplit(site.url).port), timeout=30) as peer:
+        peer.sendall(head.encode())
+        wait_until_sync(lambda: any(each.awaits_end for each in site.connections), "the wait")
+    wait_until_sync(lambda: not any(each.task for each in site.connections), "its end")
+    assert site.client.post(f"/v1/images/{image_id}/reject").status_code == 204
 
 
 @clause("I-38")

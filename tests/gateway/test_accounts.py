@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from jobwire.gateway import accounts, connection
-from jobwire.gateway.accounts import Accounts
+from jobwire.gateway.accounts import Accounts, prove
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.proxies import Proxies, network
@@ -550,7 +550,7 @@ def test_o15_a_quarter_always_waits(limit: int) -> None:
 
 
 def test_an_account_is_not_needed_on_a_server_of_others() -> None:
-    """`request.prove` and `while_present` work with any ASGI server."""
+    """`prove` and `while_present` work with any ASGI server."""
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.disconnect"}
@@ -560,7 +560,7 @@ def test_an_account_is_not_needed_on_a_server_of_others() -> None:
 
     async def ask() -> None:
         request = HttpRequest({"type": "http", "headers": []}, receive, send)
-        request.prove(request.principal)
+        prove(request, request.principal)
         assert await request.while_present(asyncio.Event().wait()) is None
         with pytest.raises(Problem):
             await request.while_present(fails())

@@ -19,6 +19,8 @@
     tracing    OpenTelemetry spans                 cached_value  a reading that many requests share
     server     listens, drains                     connection, flow_control  one client, with limits
     response_cycle  one request as ASGI has it
+    accounts   whose connections and requests are, and who gives when there are too many
+    proxies    addresses behind proxies            refusal_log  requests refused without a proof
 
     system_view   what each system shows; joined reads the views of all systems
     overview      /v1/overview /v1/failures /v1/search; failure_kinds groups failed jobs

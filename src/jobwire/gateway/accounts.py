@@ -3,7 +3,7 @@
 A connection *waits* while its request has proved nothing: before the head, during a proof, between
 requests, in a public route. Then it belongs to the address of its peer. A request that has proved
 its key belongs to that key, and the key to its tenant, until its task has ended, even if its client
-is gone. `HttpRequest.prove` begins this, the end of the task ends it.
+is gone. `prove` begins this, the end of the task ends it (`Ownership.end`).
 
 One rule: whoever has most gives the oldest. Waiting connections may have all that is free, proved
 requests three quarters: so a quarter can always be closed for new clients and for health checks.
@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 from jobwire.api.problems import BAD_KEY, DISPLACED, TOO_MANY_REQUESTS
 from jobwire.gateway.auth import Principal
 from jobwire.gateway.problems import Problem, retry_after
+from jobwire.gateway.request import OWNERSHIP_KEY, HttpRequest
 from jobwire.gateway.settings import most_proved
 
 _EXAMINED: Final = 256
@@ -49,26 +50,13 @@ class Peer:
 class Ownership:
     """Whose one connection is. Its requests know it, and nothing else of the connection."""
 
-    __slots__ = ("_accounts", "account", "peer")
+    __slots__ = ("account", "accounts", "peer")
 
     def __init__(self, accounts: "Accounts", peer: Peer) -> None:
-        self._accounts = accounts
+        self.accounts = accounts
         self.peer = peer
         self.account: Account | None = None
         """Of the key whose request is being answered; None while the connection waits."""
-
-    def prove(self, principal: Principal) -> None:
-        """From now on the request belongs to this key; a Problem if the key has too many."""
-        accounts = self._accounts
-        account = accounts.by_key.get(principal.key)
-        if account is None:
-            account = accounts.by_key[principal.key] = Account(principal.tenant)
-        if accounts.proved >= accounts.most_proved:
-            accounts.make_place(account)
-        accounts.proved += 1
-        account.running += 1
-        self.peer.waiting -= 1
-        self.account = account
 
     def end(self) -> None:
         """The request has ended."""
@@ -76,7 +64,6 @@ class Ownership:
         if account is not None:
             self.account = None
             account.running -= 1
-            self._accounts.proved -= 1
             self.peer.waiting += 1
 
     def move(self, peer: Peer) -> None:
@@ -84,6 +71,24 @@ class Ownership:
         self.peer.waiting -= 1
         peer.waiting += 1
         self.peer = peer
+
+
+def prove(request: HttpRequest, principal: Principal) -> None:
+    """The caller has proved who it is: from now on the request belongs to its key. A Problem if the
+    key has too many."""
+    request.principal = principal
+    ownership: Ownership | None = request.scope.get(OWNERSHIP_KEY)
+    if ownership is None:
+        return  # on a server of others
+    accounts = ownership.accounts
+    account = accounts.by_key.get(principal.key)
+    if account is None:
+        account = accounts.by_key[principal.key] = Account(principal.tenant)
+    if accounts.is_tight:
+        accounts.make_place(account)
+    account.running += 1
+    ownership.peer.waiting -= 1
+    ownership.account = account
 
 
 class CountedConnection(Protocol):
@@ -121,8 +126,6 @@ class Accounts:
         """Open ones, and closed ones whose request is still being answered, in line: the next one
         to be closed for others comes first."""
         self.by_key: dict[str, Account] = {}
-        self.proved = 0
-        """Requests of all keys."""
         self.closed_for_others = 0
         """Connections closed, and requests ended, since the last tick for others."""
         self._peers: WeakValueDictionary[str, Peer] = WeakValueDictionary()
@@ -132,6 +135,16 @@ class Accounts:
         """The number of connections."""
         self.limit = limit
         self.most_proved = most_proved(limit)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.is_tight = len(self.connections) >= self.most_proved
+        """Whether proved requests may be too many; else they need not be added up."""
+
+    @property
+    def proved(self) -> int:
+        """Requests of all keys that are being answered."""
+        return sum(each.running for each in self.by_key.values())
 
     def peer(self, address: str) -> Peer:
         """The peer of an address, of which IPv6 has 2^64 for each (`proxies.network`)."""
@@ -149,21 +162,22 @@ class Accounts:
                 self._close_one()
         self.connections[connection] = None
         connection.ownership.peer.waiting += 1
+        self._changed()
 
     def leave(self, connection: CountedConnection) -> None:
         """The connection is closed, and its request has ended; only the first call counts."""
         if connection in self.connections:
             del self.connections[connection]
             connection.ownership.move(Peer())
+            self._changed()
 
     def end(self, key: str) -> int:
         """End all requests of a key that is no longer valid; returns how many there were."""
-        account = self.by_key.pop(key, None)
-        if account is None:
-            return 0
-        found = self._of(account)
+        account = self.by_key.get(key)
+        found = self._of(account) if account is not None else []
         for connection in found:
             self._end(connection, Problem(BAD_KEY))
+        self.by_key.pop(key, None)
         return len(found)
 
     def forget_idle(self) -> None:
@@ -171,8 +185,10 @@ class Accounts:
         self.by_key = {name: each for name, each in self.by_key.items() if each.running}
 
     def make_place(self, account: Account) -> None:
-        """Proved requests have all that they may have: the largest key of the largest tenant gives
-        its oldest, if it has at least two more than the caller; else a Problem for the caller."""
+        """Proved requests may have all that they may. Then the largest key of the largest tenant
+        gives its oldest, if it has at least two more than the caller; else a Problem."""
+        if self.proved < self.most_proved:
+            return
         tenants = Counter[str]()
         for each in self.by_key.values():
             tenants[each.tenant] += each.running

@@ -10,6 +10,7 @@ from typing import cast
 from jobwire.api.operation import Scope
 from jobwire.api.problems import BAD_REQUEST, ENCODED
 from jobwire.gateway.access import SelfAuthenticated
+from jobwire.gateway.accounts import prove
 from jobwire.gateway.auth import Keyring, Principal, require
 from jobwire.gateway.limits import BodyBudget, RequestRate
 from jobwire.gateway.local_users import LocalUsers, is_navigation
@@ -84,7 +85,7 @@ class Admission:
                 principal = self.tokens.read(token, request.path)
             require(principal, scope)
             self._rate.spend(principal.key)
-            request.prove(principal)
+            prove(request, principal)
         self._limit_body(request, max_body)
 
     async def verify(
@@ -96,7 +97,7 @@ class Admission:
         principal = cast("object", await access.verify(request))
         if not isinstance(principal, Principal):
             raise TypeError(f"the verifier of {access.scheme} returned {principal!r}")
-        request.prove(principal)
+        prove(request, principal)
 
     def _limit_body(self, request: HttpRequest, max_body: int) -> None:
         headers = request.headers

@@ -145,8 +145,8 @@ class Gateway:
         stream = False
         try:
             self._admission.check_request(request)
-            raw_path: bytes = scope.get("raw_path") or b""
-            if b"%" in raw_path and b"%2f" in raw_path.lower():
+            raw_path: bytes | None = scope.get("raw_path")
+            if raw_path and b"%" in raw_path and b"%2f" in raw_path.lower():
                 by_method, request.params = self._table.find_segments(_segments(scope))
             else:
                 by_method, request.params = self._table.find(scope["path"])

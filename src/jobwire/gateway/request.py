@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qs
 
 from jobwire.api.problems import BAD_EVENT_ID, BAD_REQUEST, TOO_LARGE, WRONG_MEDIA_TYPE
-from jobwire.gateway.accounts import Ownership
 from jobwire.gateway.auth import ANONYMOUS, Principal
 from jobwire.gateway.limits import BodyBudget
 from jobwire.gateway.peer_socket import uid_of_peer
@@ -108,6 +107,7 @@ class HttpRequest:
         self.params: tuple[str, ...] = ()
         """The path parameters, in order."""
         self.principal: Principal = ANONYMOUS
+        """Set by `accounts.prove`."""
         self.max_body = 0
         self.budget: BodyBudget | None = None
         """Set by `admission`, before any body is read."""
@@ -177,14 +177,6 @@ class HttpRequest:
     def query_event_id(self) -> str | None:
         """The same from the query only."""
         return self.query("last_event_id") or self.query("last_id")
-
-    def prove(self, principal: Principal) -> None:
-        """The caller has proved who it is: the request belongs to its key from now on. A Problem if
-        the key has too many."""
-        self.principal = principal
-        ownership: Ownership | None = self.scope.get(OWNERSHIP_KEY)
-        if ownership is not None:  # not on a server of others
-            ownership.prove(principal)
 
     async def while_present(self, waiting: Awaitable[T]) -> T | None:
         """Wait, but not longer than the client does: None if it has left, or if it has closed its

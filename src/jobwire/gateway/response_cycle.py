@@ -82,7 +82,7 @@ class ResponseCycle:
         self._transport = transport
         self._flow = flow
         self._date_line = date_line
-        self._on_end: Callable[[], None] | None = on_end
+        self._on_end = on_end
         self.keep_alive = keep_alive
         self._expects_continue = expects_continue
         self.body = bytearray()
@@ -122,9 +122,8 @@ class ResponseCycle:
             _log.exception("the application failed")
             self._fail()
         finally:
-            on_end, self._on_end = self._on_end, None  # the connection refers to its last request
-            assert on_end is not None, "a request is answered once"
-            on_end()
+            self._on_end()
+            del self._on_end  # the connection refers to its last request
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:

@@ -22,10 +22,12 @@ def cpu_s(pid: int) -> float:
     return times.user + times.system
 
 
-def in_process(module: str, *args: str, timeout_s: float = 120) -> dict[str, float]:
+def in_process(
+    module: str, *args: str, timeout_s: float = 120, python: str = sys.executable
+) -> dict[str, float]:
     """Run `python -m module args` and read the JSON object on its last line."""
     done = subprocess.run(
-        [sys.executable, "-m", module, *args],
+        [python, "-m", module, *args],
         capture_output=True,
         text=True,
         timeout=timeout_s,

@@ -96,6 +96,6 @@ async def test_j12_readyz_reports_a_read_only_server(own_valkey: LocalValkey) ->
             parts = {part["name"]: part for part in answer["parts"]}
             return parts["valkey"].get("note", "")
 
-        await wait_until(lambda: "NOREPLICAS" in readiness(), "/readyz to report it")
+        await wait_until(lambda: "min-replicas-to-write" in readiness(), "/readyz to report it")
         plain.config_set("min-replicas-to-write", "0")
         await wait_until(lambda: not readiness(), "/readyz to be ready again")

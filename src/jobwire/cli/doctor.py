@@ -82,7 +82,8 @@ def _valkey(loaded: "Loaded", systems: Sequence["System"]) -> Iterator["Finding"
 
     lease_s = loaded.settings.worker.lease.total_seconds()
     for number, server in enumerate(servers):
-        examining = valkey.examine(server.config, fix=server.fix, lease_s=lease_s)
+        probe = valkey.probe_key(loaded.settings.jobs.key_prefix)
+        examining = valkey.examine(server.config, fix=server.fix, probe=probe, lease_s=lease_s)
         for finding in asyncio.run(all_findings(examining)):
             if not number or valkey.is_worth_showing(finding):
                 yield valkey.named(finding, server.config.address) if number else finding

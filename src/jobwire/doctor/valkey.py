@@ -26,12 +26,19 @@ _DISK_READINGS: Final = 10
 _DISK_PAUSE_S: Final = 0.03
 
 
+def probe_key(key_prefix: str) -> str:
+    """The key with which writes are tried: one of the guards of the Streams wire, so that rights
+    to its keys are enough."""
+    return f"{key_prefix}jobs:guard:writable"
+
+
 async def examine(
-    config: Config, *, fix: str, lease_s: float = float("inf")
+    config: Config, *, fix: str, probe: str = "", lease_s: float = float("inf")
 ) -> AsyncIterator[Finding]:
-    """Check the server, or every primary of a Cluster; `fix` is for an unreachable server."""
+    """Check the server, or every primary of a Cluster; `fix` is for an unreachable server. A write
+    of the key `probe` is tried."""
     if config.topology is None:
-        async for finding in _examine_server(config, fix=fix, lease_s=lease_s):
+        async for finding in _examine_server(config, fix=fix, probe=probe, lease_s=lease_s):
             yield finding
         return
     try:
@@ -41,7 +48,8 @@ async def examine(
         return
     for number, node in enumerate(config.topology.primaries):
         at = config.of_node(node.address)
-        async for finding in _examine_server(at, fix=fix, lease_s=lease_s, in_cluster=True):
+        examining = _examine_server(at, fix=fix, probe=probe, lease_s=lease_s, in_cluster=True)
+        async for finding in examining:
             if not number or is_worth_showing(finding):
                 yield named(finding, node.address)
 
@@ -60,7 +68,7 @@ def named(finding: Finding, place: str) -> Finding:
 
 
 async def _examine_server(
-    config: Config, *, fix: str, lease_s: float, in_cluster: bool = False
+    config: Config, *, fix: str, probe: str, lease_s: float, in_cluster: bool = False
 ) -> AsyncIterator[Finding]:
     by_sentinels = bool(config.sentinels)
     try:
@@ -73,6 +81,7 @@ async def _examine_server(
             for finding in judge(config, health):
                 yield finding
             yield await _lua(connection)
+            yield await writes(checker, probe)
             if health.persistence == "aof":
                 yield await _disk(connection)
             if by_sentinels:
@@ -105,17 +114,18 @@ def judge(config: Config, health: Health) -> Iterator[Finding]:
         yield Finding("valkey", "note", found, why, "run the server closer to the workers")
     else:
         yield Finding("valkey", "ok", found)
-    if health.role != "master":
-        yield Finding(
-            "valkey role",
-            "fault",
-            "it is a replica",
-            "a replica accepts no writes",
-            "use the address of the primary",
-        )
     yield _persistence(health)
     yield _eviction(health)
     yield _memory(health)
+
+
+async def writes(checker: HealthChecker, probe: str) -> Finding:
+    """Whether the server accepts a write, tried."""
+    refusal = await checker.write_refusal(probe)
+    if refusal is None:
+        return Finding("valkey writes", "ok", "a write is accepted")
+    why = "jobs cannot be submitted, and their ends cannot be stored"
+    return Finding("valkey writes", "fault", refusal.found, why, refusal.fix)
 
 
 def _persistence(health: Health) -> Finding:

@@ -81,12 +81,15 @@ def _backends(backends: Backends) -> Feature:
     checks: list[Check] = []
     scrape = None
     if backends.valkey is not None:
+        from jobwire.doctor.valkey import probe_key  # late: its libraries are for servers only
+
         lease_s = backends.settings.worker.lease.total_seconds()
+        probe = probe_key(backends.settings.jobs.key_prefix)
         # On a Cluster each system may have its own node.
         connections = dict.fromkeys((backends.valkey, *backends.by_system.values()))
         for number, connection in enumerate(connections):
             name = f"valkey {connection.config.tag}" if number else "valkey"
-            checks.append(Check(name, partial(_valkey_health, connection, lease_s)))
+            checks.append(Check(name, partial(_valkey_health, connection, probe, lease_s)))
         scrape = partial(valkey_metrics, backends.valkey)
     # The first has the name of the server, which `jobwire up` reports too.
     for number, (name, bucket) in enumerate(backends.buckets.items()):
@@ -94,7 +97,7 @@ def _backends(backends: Backends) -> Feature:
     return Feature(name="backends", checks=checks, scrape=scrape)
 
 
-async def _valkey_health(connection: "Connection", lease_s: float) -> HealthStatus:
+async def _valkey_health(connection: "Connection", probe: str, lease_s: float) -> HealthStatus:
     if not connection.connected:
         return HealthStatus(
             "down",
@@ -103,33 +106,22 @@ async def _valkey_health(connection: "Connection", lease_s: float) -> HealthStat
         )
     from jobwire.doctor.valkey import node_timeout_s
     from jobwire.valkey import HealthChecker, ValkeyError
-    from jobwire.valkey.health import OUT_OF_MEMORY
 
     checker = HealthChecker(connection)
     try:
-        refusal = await checker.write_refusal()
+        refusal = await checker.write_refusal(probe)
+        if refusal is not None:
+            # J-12: submissions get 503; reads are served, and what the server still accepts.
+            return HealthStatus("degraded", *refusal)
         if connection.config.nodes:
             faults = await checker.cluster_faults(node_timeout_s(lease_s))
         else:
             faults = await checker.replication_faults() if connection.config.sentinels else []
     except ValkeyError as error:
         return HealthStatus("down", str(error), "see its log")
-    if refusal is None:
-        for fault in faults:
-            return HealthStatus("degraded", f"{fault.found}: {fault.why}", fault.fix)
-        return HealthStatus("ready")
-    # J-12: submissions get 503; reads, cancels and running jobs are served.
-    if refusal.code == OUT_OF_MEMORY:
-        return HealthStatus(
-            "degraded",
-            "the server is full: it has reached maxmemory and refuses new jobs",
-            "raise maxmemory, or let workers finish the stored jobs",
-        )
-    return HealthStatus(
-        "degraded",
-        f"the server refuses writes: {refusal}",
-        "is it a replica, or is its disk full? see its log",
-    )
+    for fault in faults:
+        return HealthStatus("degraded", f"{fault.found}: {fault.why}", fault.fix)
+    return HealthStatus("ready")
 
 
 async def _s3_health(bucket: "Bucket") -> HealthStatus:

@@ -76,12 +76,14 @@ async def _examine(backends: Backends) -> Sequence[Finding]:
     connection = backends.valkey
     if connection is None:
         return []
-    from jobwire.doctor.valkey import judge
+    from jobwire.doctor.valkey import judge, probe_key, writes
     from jobwire.valkey import HealthChecker, ValkeyError
 
     try:
-        health = await HealthChecker(connection).summary()
+        checker = HealthChecker(connection)
+        health = await checker.summary()
+        written = await writes(checker, probe_key(backends.settings.jobs.key_prefix))
     except ValkeyError as error:
         why, fix = "jobs cannot be submitted or read", "is it running? see its log"
         return [Finding("valkey", "unreachable", str(error), why, fix)]
-    return list(judge(connection.config, health))
+    return [*judge(connection.config, health), written]

@@ -25,6 +25,7 @@ from jobwire.valkey.errors import (
     ValkeyError,
 )
 from jobwire.valkey.resp_socket import Arg, Push, Reply, RespSocket
+from jobwire.valkey.write_refusal import answered
 
 OLDEST_VERSION: Final = 7
 _REFUSED: Final = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
@@ -135,8 +136,8 @@ async def dial(
             client_id = check_greeting(config, hello, sentinel=sentinel)
             select = [("SELECT", config.db)] if config.db else []
             # A server that is loading answers HELLO and refuses PING.
-            waiters = [sock.call(*command) for command in (("PING",), *select, *setup)]
-            await asyncio.gather(*waiters)
+            ping = answered(sock.call("PING"))
+            await asyncio.gather(ping, *(sock.call(*command) for command in (*select, *setup)))
     except BaseException as error:
         if sock is not None:
             await sock.close("HELLO failed")

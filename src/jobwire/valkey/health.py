@@ -3,22 +3,24 @@
 Reads only. A value that the server does not disclose is None.
 """
 
+import asyncio
 import time
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 from jobwire.valkey.checks import check_client
 from jobwire.valkey.connection import Connection
-from jobwire.valkey.errors import ConfigError, ServerError
+from jobwire.valkey.errors import ConfigError, Moved, ServerError
 from jobwire.valkey.operations import Client
 from jobwire.valkey.resp_socket import Reply
 from jobwire.valkey.scripts import load_scripts
+from jobwire.valkey.write_refusal import PAUSED, WriteRefusal, answered, explain
 
 _SCRIPTS: Final = load_scripts("jobwire.valkey.lua")
 _LAG: Final = _SCRIPTS["lag"]
 _WRITABLE: Final = _SCRIPTS["writable"]
-OUT_OF_MEMORY: Final = "OOM"
-"""The code of a server that has reached `maxmemory`."""
+_WRITE_S: Final = 1.0
+"""How long a write may take on a server that answers."""
 _MAX_LAG: Final = 1000
 _REPLICAS: Final = 2
 _MAX_REPLICA_LAG_S: Final = 2
@@ -79,15 +81,26 @@ class HealthChecker:
     async def ping(self) -> Ping:
         """Measure a round trip; raises Unavailable or ConnectionLost on failure."""
         start = time.perf_counter()
-        await self._client.ping()
+        await answered(self._client.ping())
         return Ping(time.perf_counter() - start)
 
-    async def write_refusal(self) -> ServerError | None:
-        """The error with which the server would refuse a write now; None if it would accept it."""
+    async def write_refusal(self, key: str = "") -> WriteRefusal | None:
+        """Why the server refuses a write now; None if it accepts it. A key that nothing else uses
+        is written and removed: only so missing permissions and a Cluster that is down are
+        found."""
+        keys = (key,) if key else ()
         try:
-            await self._connection.run(_WRITABLE)
+            # On a socket of its own: where writes are paused, the shared one stands still.
+            async with self._connection.socket() as own:
+                await answered(own.call("PING"))
+                async with asyncio.timeout(_WRITE_S):
+                    await own.call("EVAL", _WRITABLE.source, len(keys), *keys)
+        except Moved:  # the key is another node's
+            return await self.write_refusal()
         except ServerError as error:
-            return error
+            return explain(error)
+        except TimeoutError:
+            return PAUSED
         return None
 
     async def group_exists(self, stream: str, group: str) -> bool:

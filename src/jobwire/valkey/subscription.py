@@ -13,6 +13,7 @@ from typing import Final, Protocol, Self
 from jobwire.valkey.dial import backoff_s
 from jobwire.valkey.errors import ConnectionLost, NotSent, ValkeyError
 from jobwire.valkey.resp_socket import Push, RespSocket
+from jobwire.valkey.write_refusal import answered
 
 PING_EVERY_S: Final = 10.0
 MAX_UNREAD: Final = 10_000
@@ -71,7 +72,7 @@ class Subscription:
         try:
             sock.on_not_primary = sock.retire
             sock.send_unanswered(self._command, *self._channels)
-            await sock.call("PING")  # its reply follows SUBSCRIBE's
+            await answered(sock.call("PING"))  # its reply follows SUBSCRIBE's
         except BaseException:  # also cancelled: nothing else would close it
             await sock.close("not subscribed")
             raise
@@ -90,7 +91,7 @@ class Subscription:
     async def _ping(self, sock: RespSocket) -> None:
         """Detect a dead peer: the reply's deadline fails the socket."""
         try:
-            await sock.call("PING")
+            await answered(sock.call("PING"))
         except (ConnectionLost, NotSent):
             return
 

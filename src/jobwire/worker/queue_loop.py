@@ -122,6 +122,7 @@ class QueueLoop:
         self._slots = slots
         self._limits = limits
         self._room = LoopLimits(limits, routes, self._room_again)
+        self._has_limits = bool(self._room)
         self._turn_due = False
         self._context = copy_context()
         """Without the log fields of a job."""
@@ -173,7 +174,7 @@ class QueueLoop:
         """Wait; with `offered` slots the wait may start jobs. Without any it only watches, and
         other queues keep all slots until there is work."""
         self._waited_from_s = time.monotonic()
-        if self._room:
+        if self._has_limits:
             self.engine.set_room(self._room.offer())
         wait = self.engine.wait(WAIT_S, offered)
         try:
@@ -242,8 +243,6 @@ class QueueLoop:
 
     def _reserve_room(self) -> Reserved:
         """For the jobs of the call that follows."""
-        if not self._room:
-            return NOTHING
         room, reserved = self._room.reserve()
         self.engine.set_room(room)
         return reserved
@@ -280,13 +279,13 @@ class QueueLoop:
             limit = max(held, self._arrived)
             self._arrived = self._reserved = want = 0
             self._call_sent()
-            room = self._reserve_room()
+            room = self._reserve_room() if self._has_limits else NOTHING
             taking = call(self.engine.take, limit)
             self._tasks.start(self._taken(taking, limit, held, room, taken_from_s))
         if ends:
             batch = [(run.leased, outcome) for run, outcome in ends]
             self._call_sent()
-            room = self._reserve_room() if want else NOTHING
+            room = self._reserve_room() if want and self._has_limits else NOTHING
             settling = call(self.engine.settle, batch, want)
             self._tasks.start(self._settled(settling, ends, want, room, asked_s))
 
@@ -322,8 +321,9 @@ class QueueLoop:
         slots; those beyond wait in line for a slot. The calling task may become a handler's own:
         nothing may follow this call."""
         count = len(leased)
-        for own, reserved in room.items():
-            own.give_back(reserved)
+        if room:
+            for own, reserved in room.items():
+                own.give_back(reserved)
         if count < limit:
             self._share.want(False)
             self._caught_up.set()
@@ -345,7 +345,7 @@ class QueueLoop:
                         self._tasks.start(self._begin_recorded(run))
                     else:
                         runs.append(run)
-        if self._room and self._room.answered():
+        if self._has_limits and self._room.answered():
             self._tasks.start(self._wake())
         self._call_answered()
         ready = self._runner.begin(runs)

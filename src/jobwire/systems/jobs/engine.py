@@ -364,7 +364,9 @@ class StreamsEngine:
 
     def _take_args(self, limit: int, token: str, *, behind_read: bool) -> list[Arg]:
         head = (*self._head, min(limit, _BATCH), token, contract.CONSUMER_PREFIX)
-        queues = [each for each in self.queues if each not in self._closed] or self.queues[:1]
+        queues = self.queues
+        if self._closed:
+            queues = [each for each in queues if each not in self._closed] or queues[:1]
         count = len(queues)
         args = [*head, *self._unknown, len(self._tasks), count, len(self._room), *self._tasks]
         for limited in self._room.items():
@@ -372,8 +374,8 @@ class StreamsEngine:
         self._first_queue = (self._first_queue + 1) % count if count > 1 else 0
         for at in range(self._first_queue - count, self._first_queue):
             queue = queues[at]
-            after = self._last[queue].id if behind_read else ""
-            args += (queue, after, self._queue_room.get(queue, ""))
+            most = self._queue_room.get(queue, "") if self._queue_room else ""
+            args += (queue, self._last[queue].id if behind_read else "", most)
         return args
 
     def _reclaim(self, limit: int) -> Awaitable[Reply]:
@@ -504,7 +506,8 @@ class StreamsEngine:
             "tuple[list[Reply], list[str], *tuple[list[str], ...]]", reply
         )
         if paused or self._paused:
-            self._pause(paused[0] if paused else ())
+            # The script looks at the queues that are read.
+            self._pause((*(paused[0] if paused else ()), *(self._paused & self._closed)))
         return self._read_started(started, dropped, payloads)
 
     def _read_started(

@@ -33,7 +33,8 @@ async def examine(loaded: Loaded) -> AsyncIterator[Finding]:
         except ConfigError as error:
             yield Finding("queues server", "fault", f"queues.url: {error}", fix="correct it")
             return
-        async for finding in valkey.examine(config, fix=fix, lease_s=settings.lock.total_seconds()):
+        lock_s, probe = settings.lock.total_seconds(), f"{settings.prefix}:jobwire-doctor:writable"
+        async for finding in valkey.examine(config, fix=fix, probe=probe, lease_s=lock_s):
             yield replace(finding, check=finding.check.replace("valkey", "queues server"))
     if config is None:
         return

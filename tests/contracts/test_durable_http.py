@@ -195,7 +195,7 @@ async def test_d13_a_retry_keeps_what_is_recorded(
     worker = await lab.worker("chat")
     job_id = await lab.submit(task="chat")
     (leased,) = await worker.take(1)
-    for field, value in {"s:a": "[0,5,1]", "o:b": "1"}.items():
+    for field, value in {"s:a": "[0,5,1]", "o:b": "1", "e:b": "[0,5,{}]"}.items():
         await worker.report([(leased, Report(RECORD_KIND, value, field))])
     past, ahead = raw.now_ms() - 1, raw.now_ms() + 10**7
     more = {

@@ -18,8 +18,9 @@ def test_t01_defaults() -> None:
     assert [default[name] for name in timeouts] == [5, 3, 3, 10]
 
 
-def test_t01_pool_size_zero_means_the_default() -> None:
-    assert Config(address="localhost", pool_size=0).pool_size == 10
+@pytest.mark.parametrize("pool_size", [0, -1])
+def test_t01_no_pool_size_means_the_default(pool_size: int) -> None:
+    assert Config(address="localhost", pool_size=pool_size).pool_size == 10
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,6 @@ def test_t01_pool_size_zero_means_the_default() -> None:
         ("primary", {"sentinels": ("a",)}),
         ("failover_timeout_s", {"address": "host", "failover_timeout_s": 0.0}),
         ("db", {"address": "host", "db": -1}),
-        ("pool_size", {"address": "host", "pool_size": -1}),
         ("dial_timeout_s", {"address": "host", "dial_timeout_s": -1.0}),
         ("read_timeout_s", {"address": "host", "read_timeout_s": 0.0}),
         ("write_timeout_s", {"address": "host", "write_timeout_s": float("nan")}),

@@ -157,6 +157,25 @@ async def test_t02_a_consumer_reads_from_a_fake() -> None:
     assert letter.fields["reason"] == "not wanted"
 
 
+class Small(Fake):
+    """As in the plan of the toolkit: XPENDING gives the summary only."""
+
+    xpending_range = None  # pyright: ignore[reportAssignmentType] - it has none
+
+
+@clause("T-2", "T-6")
+async def test_t02_a_consumer_reads_from_a_fake_that_lists_no_pending_entries() -> None:
+    fake = Small()
+    seen: list[str] = []
+    async with Consumer(fake, **names("c1"), handler=lambda entry: seen.append(entry.fields["n"])):
+        for number in range(4):
+            await Producer(fake).publish("work", {"n": number})
+        await wait_until(lambda: len(seen) == 4 and not fake.pending, "all entries")
+    assert seen == ["0", "1", "2", "3"]
+    with pytest.raises(ConfigError, match="Small has no method xpending_range"):
+        Reclaimer(fake, **names("r1"), handler=print)
+
+
 @clause("T-2", "T-7")
 async def test_t02_a_reclaimer_claims_from_a_fake() -> None:
     fake = Fake()

@@ -79,7 +79,16 @@ async def test_a_key_of_another_type_is_rejected(
     assert refused.value.code == "WRONGTYPE"
 
 
-@pytest.mark.parametrize("ttl_s", [0, -1, float("nan"), float("inf")])
+@clause("T-8")
+async def test_t08_a_ttl_of_zero_means_the_default(
+    connection: Connection, plain: Plain, fresh: Fresh
+) -> None:
+    id_ = fresh()
+    await ProgressTracker(connection, ttl_s=0).set_progress(id_, {"a": 1})
+    assert 3500 < plain.ttl(f"image:status:{id_}") <= 3600
+
+
+@pytest.mark.parametrize("ttl_s", [-1, float("nan"), float("inf")])
 async def test_an_invalid_ttl_is_rejected(connection: Connection, ttl_s: float) -> None:
     with pytest.raises(ConfigError, match="ttl_s: must be a positive number of seconds"):
         ProgressTracker(connection, ttl_s=ttl_s)

@@ -47,6 +47,7 @@ def refused(payload: object) -> str:
         ({"size": "tiny"}, "payload.size: invalid enum value 'tiny'; it is one of: 'large', 'sm"),
         ({"temperature": "x"}, "payload.temperature: expected `float | null`, got `str`"),
         ([], "payload: expected `object`, got `array`"),
+        ({"_raw": "{'turns': 1}"}, "payload: it is not a JSON object"),
     ],
 )
 def test_j36_an_invalid_payload_gets_a_hint(payload: object, words: str) -> None:

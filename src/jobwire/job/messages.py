@@ -21,6 +21,8 @@ accepted."""
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
+RAW: Final = "_raw"
+"""The member that holds a payload which is no JSON object (J-38)."""
 CONFIRM_ATTRIBUTE: Final = "__jobwire_confirm__"
 """Set on a function that the task `tool` calls only after the caller has confirmed the call."""
 

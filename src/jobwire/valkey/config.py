@@ -97,9 +97,7 @@ class Config:
             _ = self.endpoint
         if self.db < 0:
             raise ConfigError("db", f"must not be negative, is {self.db}")
-        if self.pool_size < 0:
-            raise ConfigError("pool_size", f"must not be negative, is {self.pool_size}")
-        if self.pool_size == 0:
+        if self.pool_size <= 0:
             object.__setattr__(self, "pool_size", _DEFAULT_POOL)
         for name in _TIMEOUTS:
             check_duration(name, getattr(self, name))

@@ -56,8 +56,7 @@ class Consumer(Lifecycle):
     ) -> None:
         check_client(
             connection,
-            *("xgroup_create_mkstream", "xreadgroup", "xack", "xpending_range", "xclaim"),
-            "xadd_maxlen",
+            *("xgroup_create_mkstream", "xreadgroup", "xack", "xclaim", "xadd_maxlen"),
         )
         for name, text in (("stream", stream), ("group", group), ("consumer", consumer)):
             check_text(name, text)

@@ -52,6 +52,14 @@ class PlainGroupConsumer(GroupConsumer):
     async def reader(self) -> AsyncGenerator[GroupReader]:
         yield _PlainReader(self._client, self)
 
+    async def pending(
+        self, after: str, limit: int, *, holder: str | None = None, idle_s: float = 0.0
+    ) -> list[Pending]:
+        """None where the client, as a fake may, cannot list them: it reads new entries only."""
+        if not callable(getattr(self._client, "xpending_range", None)):
+            return []
+        return await super().pending(after, limit, holder=holder, idle_s=idle_s)
+
     async def claim(self, entries: Sequence[Pending], *, idle_s: float) -> list[StreamMessage]:
         if not entries:
             return []

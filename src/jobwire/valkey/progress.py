@@ -13,6 +13,7 @@ from jobwire.valkey.operations import Client
 from jobwire.valkey.resp_socket import Arg
 from jobwire.valkey.scripts import load_scripts
 
+_TTL_S: Final = 3600.0
 _SET: Final = load_scripts("jobwire.valkey.lua")["set_progress"]
 
 
@@ -20,8 +21,10 @@ class ProgressTracker:
     """`ProgressTracker(connection)`; the key is `prefix` and the id."""
 
     def __init__(
-        self, connection: Client, *, ttl_s: float = 3600.0, prefix: str = "image:status:"
+        self, connection: Client, *, ttl_s: float = _TTL_S, prefix: str = "image:status:"
     ) -> None:
+        """A `ttl_s` of 0 means the default."""
+        ttl_s = ttl_s or _TTL_S
         check_client(connection, "hset", "expire", "hgetall", "delete")
         check_duration("ttl_s", ttl_s)
         self._connection = connection

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 
 import msgspec
 
-from jobwire.job.messages import Json
+from jobwire.job.messages import RAW, Json
 from jobwire.schema_hints import hint
 from jobwire.text import msgspec_fault
 from jobwire.worker.codec import to_json
@@ -49,7 +49,14 @@ class Signature:
 
     def check(self, payload: Json) -> object:
         """The payload converted to the handler's type, or InvalidPayload."""
-        return payload if self.payload_type is None else _converted(payload, self.payload_type)
+        if self.payload_type is None:
+            return payload
+        try:
+            return _converted(payload, self.payload_type)
+        except InvalidPayload:
+            if _is_raw(payload):
+                raise InvalidPayload("payload: it is not a JSON object") from None
+            raise
 
     def arguments(self, context: Context[Any]) -> tuple[object, ...]:
         """The arguments of the handler."""
@@ -176,6 +183,11 @@ def _converted(payload: Json, payload_type: object) -> object:
         return msgspec.convert(payload, cast("type[object]", payload_type))
     except msgspec.ValidationError as error:
         raise InvalidPayload(_msgspec_message(error, payload_type)) from None
+
+
+def _is_raw(payload: Json) -> bool:
+    """Whether it stands for a text that is no JSON object (J-38)."""
+    return isinstance(payload, dict) and [*payload] == [RAW] and isinstance(payload[RAW], str)
 
 
 def _msgspec_message(error: msgspec.ValidationError, payload_type: object) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import jobwire
+from jobwire.job.messages import RAW
 from jobwire.systems.jobs import contract
 from jobwire.systems.jobs.contract import StreamsKeys
 from jobwire.systems.jobs.scripts import SCRIPTS
@@ -31,14 +32,10 @@ WORDS = {
     for enum in vars(contract).values()
     if isinstance(enum, type) and issubclass(enum, StrEnum) and enum is not StrEnum
     for word in enum
-} | {contract.GROUP, contract.HELLO, contract.GAP, contract.RAW}
+} | {contract.GROUP, contract.HELLO, contract.GAP, RAW}
 
 # Words that only this wire has; the others ("task", "done") are common words.
-OWN = {word for word in WORDS if "_ts" in word or "." in word} | {
-    contract.RAW,
-    "retry_of",
-    "idempotency_key",
-}
+OWN = {word for word in WORDS if "_ts" in word or "." in word} | {"retry_of", "idempotency_key"}
 
 
 def literals(file: Path) -> Iterator[tuple[int, str]]:

@@ -11,6 +11,7 @@ import msgspec
 
 from jobwire.job.errors import ContractError
 from jobwire.job.messages import (
+    RAW,
     JobError,
     JobId,
     Json,
@@ -22,7 +23,6 @@ from jobwire.json_depth import bounded
 from jobwire.systems.jobs.contract import (
     DEFAULT_QUEUE,
     MAX_EVENT_BYTES,
-    RAW,
     Code,
     Extra,
     Field,

@@ -587,8 +587,5 @@ MAX_CHILD_DEPTH: Final = 8
 MAX_QUEUE: Final = 10_000
 TENANT_MAX_RETAINED: Final = 1_000_000
 
-RAW: Final = "_raw"
-"""*Source.* The member that holds a payload which is no JSON object (J-38)."""
-
 SOURCE_TASKS: Final = ("chat", "plan", "code", "tool", "rag", "embed")
 """*Source.*"""

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
 from jobwire.api import jobs as api
-from jobwire.job.messages import JobRequest, Submitted
+from jobwire.job.messages import RAW, JobRequest, Submitted
 from jobwire.json_depth import bounded
 from jobwire.systems.jobs.codec import (
     ErrorObject,
@@ -19,7 +19,7 @@ from jobwire.systems.jobs.codec import (
     read_waits_for,
     readable,
 )
-from jobwire.systems.jobs.contract import DEFAULT_QUEUE, RAW, Status
+from jobwire.systems.jobs.contract import DEFAULT_QUEUE, Status
 from jobwire.systems.jobs.queue import RecordSummary
 
 _NULL: Final = Raw(b"null")

@@ -27,8 +27,8 @@ STEPS = {"released": "worker.release", "not suspended": "worker.suspend"}
 EVENTS_OF_ENDS = {"released": "queued", "retried": "retrying", "suspended": "suspended"}
 
 
-def entry(number: int, kind: str, step: str = "") -> StreamEvent:
-    return StreamEvent(f"{number}-0", ["type", kind, "ts", str(number), "step", step, "data", "{}"])
+def entry(number: int, kind: str, step: str = "", data: str = "{}") -> StreamEvent:
+    return StreamEvent(f"{number}-0", ["type", kind, "ts", str(number), "step", step, "data", data])
 
 
 def history(dice: random.Random) -> list[StreamEvent]:
@@ -199,13 +199,15 @@ def test_a08_who_comes_later_never_sees_what_was_taken_back() -> None:
 
 
 def kinds_after(*kinds: str) -> tuple[list[str], list[str]]:
-    """What a reader of these events has, and was told to take back; `kind@step` names a step."""
+    """What a reader of these events has, and was told to take back; `kind@step` names a step, and
+    what follows `kind ` is the data."""
     shown, view = Shown(), CleanView()
     stream: list[StreamEvent] = []
     connection = Connection(stream, view, shown)
     for number, name in enumerate(kinds, 1):
+        name, _, data = name.partition(" ")
         kind, _, step = name.partition("@")
-        stream.append(entry(number, kind, step))
+        stream.append(entry(number, kind, step, data or "{}"))
         while connection.feed():
             pass
     return [event.kind for event in shown.events], shown.rollbacks
@@ -229,6 +231,16 @@ def test_a08_what_lies_before_a_record_stays() -> None:
     for end in ("suspended", "queued@worker.suspend", "queued@worker.restart"):
         kept, taken = kinds_after("running", "token", end, "running", "token")
         assert (kept.count("token"), taken) == (2, []), end
+
+
+@clause("A-8", "D-4a")
+def test_a08_a_failed_step_is_not_gone_on_after() -> None:
+    """The next attempt calls it again, and reports what was before it again."""
+    failed = 'step_done {"name":"a","failed":true}'
+    kept, taken = kinds_after("running", "log", failed, "retrying", "running", "log", "done")
+    assert (kept.count("log"), taken) == (1, ["0-0"])
+    kept, taken = kinds_after("running", "log", "running", failed, "log", "done")
+    assert (kept.count("log"), taken) == (1, ["0-0"])
 
 
 @clause("A-8")

@@ -19,7 +19,9 @@ while they wait as slow readers do. The view of a job that ran once is never rea
 import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
+
+import msgspec
 
 from jobwire.systems.jobs.contract import (
     CONTINUED,
@@ -59,7 +61,8 @@ class RunFold:
         kind = event.kind
         if kind in RECORD_EVENTS or (kind == EventType.QUEUED and event.step in _KEPT_STEPS):
             back_to = self._taken_back()
-            self._kept, self._has_reports = event.position, False
+            if kind != EventType.STEP_DONE or not _has_failed(event):
+                self._kept, self._has_reports = event.position, False
             return back_to
         if kind == EventType.RUNNING:
             self._is_superseded = self._has_reports
@@ -76,8 +79,15 @@ class RunFold:
     def _taken_back(self) -> Position | None:
         if not self._is_superseded:
             return None
-        self._is_superseded = False
+        self._is_superseded = self._has_reports = False
         return self._kept
+
+
+def _has_failed(event: StreamEvent) -> bool:
+    """Whether a recorded step has an error. The next attempt may forget it and call the step again,
+    so that later runs do not go on behind it."""
+    data: object = msgspec.json.decode(event.data)
+    return isinstance(data, dict) and cast("dict[str, object]", data).get("failed") is True
 
 
 class CleanView:

@@ -38,6 +38,8 @@ _PAUSE_S: Final = 0.02
 _LIMIT_S: Final = 0.5
 _LIMIT_BYTES: Final = 300 << 20
 _SUBMIT_LIMIT_S: Final = 1.0
+_SUBMIT_PAUSE_S: Final = 0.2
+"""So that five minutes do not fill the tenant's queue (`jobs.tenant_max_open`)."""
 _CONNECTIONS_PER_S: Final = 200
 """Of all attackers together, after the first ones."""
 _CONNECTIONS_LIMIT_BYTES: Final = 100 << 20
@@ -165,7 +167,7 @@ def _withstands_connections(
         livez_s.append(_asked(port, livez, 200))
         submit_s.append(_asked(port, submit, 202))
         most_bytes = max(most_bytes, server.memory_info().rss)
-        time.sleep(_PAUSE_S)
+        time.sleep(_SUBMIT_PAUSE_S)
     opened = sum(json.loads(each.communicate()[0])["done"] for each in attackers)
     failed = livez_s.count(float("inf")) + submit_s.count(float("inf"))
     name = names[0] if len(names) == 1 else "all"

@@ -14,7 +14,7 @@ BENCHES: Final = {
     "faults": "CPU and memory for the first fault of payloads that a schema refuses (O-15)",
     "aof": "cost of appendfsync, and lost jobs after a crash or a power cut",
     "photo": "CPU and memory of a photo, of a minimal pyvips loop and of Pillow (Q-6, I-36)",
-    "photo_recall": "faces found by size and pose, false areas, CPU (I-37); --pictures FOLDER",
+    "photo_recall": "faces found, pictures without people spoilt (I-37); --pictures FOLDER",
     "page": "bytes of the page, server CPU of a poll, a list of 10,000 jobs (O-4)",
     "images": "CPU of an upload and of a whole image, memory of 1,000 watchers (Q-6, I-36)",
     "instructions": "of a job and of a request, beside the committed counts; needs callgrind",

@@ -33,6 +33,10 @@ _PACKAGES: Final = {
     ),
 }
 _SCENES: Final = ("rocket.jpg", "motorcycle_left.png", "chelsea.png", "brick.png", "gravel.png")
+EVERYDAY: Final = (
+    *_SCENES,
+    *("coffee.png", "coins.png", "grass.png", "hubble_deep_field.jpg", "clock_motion.png"),
+)
 """Photographs of scikit-image."""
 _BOX: Final = 10
 """Numbers of a label: left, top, width, height, blur, expression, light, invalid, occlusion,
@@ -87,13 +91,13 @@ def _unpack(spec: str, sha256: str, folder: Path) -> None:
                 target.write_bytes(content.read())
 
 
-def scenes(width: int, height: int) -> Iterator[Pixels]:
+def scenes(width: int, height: int, names: Sequence[str] = _SCENES) -> Iterator[Pixels]:
     """Photographs without people, of one size."""
     vips: Any = import_module("pyvips")
     spec = find_spec("skimage")
     assert spec is not None, "scikit-image is not installed; run: make test"
     assert spec.origin is not None
-    for name in _SCENES:
+    for name in names:
         file = Path(spec.origin).with_name("data") / name
         image = vips.Image.thumbnail(
             str(file), width, height=height, size="both", crop="centre"

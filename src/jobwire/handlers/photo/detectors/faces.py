@@ -4,8 +4,9 @@ A network sees faces of 10 to 300 pixels. So YuNet looks at the pixels that will
 smaller copies for large faces, at a larger copy of a small picture, and at turned copies, and
 CenterFace at a small copy. A weak sign counts if both have seen it, a strong one alone.
 
-If both are sure of one face, there are people in the picture: weaker signs count, too, and all of
-it is taken for faces. Otherwise each find gets a second look (`second_look.py`).
+If both are sure of one face, or much is found, there are people in the picture: weaker signs count,
+too, and all of it is taken for faces. Otherwise each find gets a second look (`second_look.py`);
+one that is certain then is a face, and again there are people.
 
 `strict` takes weak signs in every picture, turns the full size, too, and has CenterFace look at
 every size.
@@ -69,6 +70,8 @@ _SECOND_STRICT: Final = tuple(_View(side, 0.25, 0.25, 0.15) for side in (_FULL, 
 """Views of the second network."""
 _CERTAIN: Final = 1.3
 """The scores of both networks together, of 2: that is a face."""
+_MANY: Final = 6
+"""So much is found in a crowd, and hardly ever where nobody is."""
 
 
 class Faces:
@@ -86,25 +89,38 @@ class Faces:
         copies = _Copies(pixels)
         first = _seen(self._first, self._first_views, copies)
         second = _seen(self._second, self._second_views, copies)
-        by_second, by_first = strongest(second, first), strongest(first, second)
-        has_people = bool((first[:, 4] + by_second).max(initial=0) >= _CERTAIN)
-        needed = _BESIDE if has_people else _ALONE
-        counted = (
-            first[(first[:, 4] >= first[:, needed]) | (by_second > 0)],
-            second[(second[:, 4] >= second[:, needed]) | (by_first > 0)],
-        )
-        boxes = by_score(joined(np.concatenate(counted)))
-        certainties: list[Certainty] = [
-            "sure"
-            if has_people
-            else self._second_look.certainty(pixels, box, float(score), int(box[_QUARTERS]))
-            for box, score in zip(boxes, strongest(second, boxes), strict=True)
-        ]
+        boxes = _counted(first, second, _ALONE)
+        certainties: list[Certainty] = ["sure"] * len(boxes)
+        has_people = len(boxes) >= _MANY or _have_agreed(first, second)
+        if not has_people:
+            certainties = [
+                self._second_look.certainty(pixels, box, float(score), int(box[_QUARTERS]))
+                for box, score in zip(boxes, strongest(second, boxes), strict=True)
+            ]
+            has_people = "sure" in certainties
+        if has_people:
+            boxes = _counted(first, second, _BESIDE)
+            certainties = ["sure"] * len(boxes)
         return [
             area
             for box, certainty in zip(boxes, certainties, strict=True)
             if (area := _area(box, pixels, certainty)) is not None
         ]
+
+
+def _have_agreed(first: Boxes, second: Boxes) -> bool:
+    """Whether both networks are certain of one face."""
+    return bool((first[:, 4] + strongest(second, first)).max(initial=0) >= _CERTAIN)
+
+
+def _counted(first: Boxes, second: Boxes, needed: int) -> Boxes:
+    """A box for each face, highest score first: of what has the score in the column `needed`, or
+    was seen by both networks."""
+    counted = [
+        seen[(seen[:, 4] >= seen[:, needed]) | (strongest(others, seen) > 0)]
+        for seen, others in ((first, second), (second, first))
+    ]
+    return by_score(joined(np.concatenate(counted)))
 
 
 class _Copies:

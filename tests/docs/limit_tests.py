@@ -65,6 +65,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "bodies in memory": (
         "gateway/test_body_budget.py::test_o15_all_bodies_have_one_budget",
+        "stories/test_memory.py::test_o15_a_gateway_stays_within_the_memory_of_the_manifests",
         "gateway/test_body_budget.py::test_o15_the_bodies_of_one_key_have_a_share_of_the_budget",
         "gateway/test_body_budget.py::test_o15_senders_without_a_proof_share_one_part",
     ),

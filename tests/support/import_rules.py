@@ -52,7 +52,7 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     # Serverless entry points: built without `programs`, for a fast cold start.
     "functions": frozenset({"systems", "objects", "settings", "log", "redaction"}),
     "gateway": frozenset(
-        {"api", "job", "json_depth", "log", "histogram", "net", "schema_hints", "text"}
+        {"api", "job", "json_depth", "log", "histogram", "net", "schema_hints", "spawn", "text"}
     ),
     "handlers": frozenset({"job", "json_depth", "json_schema", "net", "spawn"}),
     "histogram": frozenset(),

@@ -33,6 +33,7 @@ from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
 from jobwire.gateway.limits import BodyBudget, RequestRate
 from jobwire.gateway.local_users import LocalUsers, is_navigation, page
+from jobwire.gateway.memory import MemoryBudgets
 from jobwire.gateway.metrics import GatewayCollector, HttpMetrics
 from jobwire.gateway.problems import Problem, as_problem
 from jobwire.gateway.refusal_log import RefusalLog
@@ -76,7 +77,7 @@ class Gateway:
         keyring = Keyring(settings.keys, exposed=not is_loopback(settings.host))
         tokens = TokenMaker(settings.token_secret, settings.token_ttl.total_seconds(), keyring)
         rate = RequestRate(settings.rate_limit, time.monotonic)
-        self.body_budget = BodyBudget(settings.body_budget_mb << 20)
+        self.body_budget = BodyBudget(MemoryBudgets.of(settings).bodies)
         self._admission = Admission(
             keyring,
             tokens,

@@ -17,6 +17,7 @@ import httptools
 from jobwire.api.problems import BAD_REQUEST, HEADERS_TOO_LARGE, TIMED_OUT, ProblemKind
 from jobwire.gateway.accounts import Accounts, Ownership
 from jobwire.gateway.flow_control import FlowControl
+from jobwire.gateway.memory import MemoryBudgets
 from jobwire.gateway.peer_socket import PeerSocket
 from jobwire.gateway.problems import Problem
 from jobwire.gateway.proxies import Proxies, network
@@ -70,7 +71,7 @@ class ServerState:
         """Connections closed since the last tick for responses that their clients did not read."""
         self._unread: dict[HttpConnection, int] = {}
         self._unread_bytes = 0
-        self._max_unread_bytes = limits.unread_budget_mb << 20
+        self._max_unread_bytes = MemoryBudgets.of(limits).unread
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:

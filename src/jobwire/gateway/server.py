@@ -15,6 +15,7 @@ from typing import Final
 
 from jobwire.gateway.app import Gateway
 from jobwire.gateway.connection import HttpConnection, ServerState
+from jobwire.gateway.memory import MemoryBudgets
 from jobwire.gateway.request import ASGIApp
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.log import component
@@ -44,6 +45,7 @@ class HttpServer:
         """`around` may wrap the application, for example with tracing."""
         self.state = ServerState(around(gateway), settings, gateway.accounts)
         self._gateway = gateway
+        self._memory = MemoryBudgets.of(settings)
         self._drain_s = settings.drain.total_seconds()
         self._on_ready = on_ready
         self._stopped = asyncio.Event()
@@ -63,6 +65,7 @@ class HttpServer:
         gc.set_threshold(20_000, 20, 100)
         allowed = _raise_open_files()
         connections = allowed - min(_RESERVED_FILES, allowed // 2)
+        connections = min(connections, self._memory.connections)
         accounts = self.state.accounts
         accounts.set_limit(min(accounts.limit, connections))
         async with self._gateway.streams.running():

@@ -79,12 +79,16 @@ class GatewaySettings:
     are keys of several tenants, else no limit."""
     max_body_bytes: int = 1 << 20
     """Largest body, for routes without a limit of their own."""
-    body_budget_mb: int = 256
+    max_memory_mb: int = 0
+    """Memory that the gateway may use, in MiB, from which its budgets follow; 0: that of the
+    machine, or of the control group (container, service) that it is in."""
+    body_budget_mb: int = 0
     """Bodies of all requests in memory together, in MiB; a key may use a quarter of it, or one
-    body."""
-    unread_budget_mb: int = 128
+    body. 0: a sixteenth of the memory, at most 256."""
+    unread_budget_mb: int = 0
     """Large responses that clients have not read yet, all together, in MiB; beyond it the client
-    that has been reading for the longest time is disconnected."""
+    that has been reading for the longest time is disconnected. 0: a sixteenth of the memory, at
+    most 128."""
     max_header_bytes: int = 16 << 10
     """Request line and headers together."""
     max_headers: int = 64
@@ -96,7 +100,8 @@ class GatewaySettings:
     keep_alive: timedelta = timedelta(seconds=75)
     """Time until an idle connection is closed after its last response."""
     max_connections: int = 50_000
-    """Open connections; at most the system's limit of open files less 512."""
+    """Open connections; at most the system's limit of open files less 512, and one for each 128 KiB
+    of the memory."""
     proxies: tuple[str, ...] = ()
     """HTTP proxies before this gateway, by address or network: their idle connections are kept, and
     a request without a proof counts for the last other address in `X-Forwarded-For`."""
@@ -104,7 +109,7 @@ class GatewaySettings:
     """Open event streams of one key, at most three quarters of `max_connections`; 0: no limit of
     their own."""
     stream_buffer_bytes: int = 64 << 10
-    """Buffer of one event stream."""
+    """Buffer of one event stream; all together at most a sixteenth of the memory."""
     slow_client: timedelta = timedelta(seconds=30)
     """A client whose event buffer is full for this long is disconnected."""
     heartbeat: timedelta = timedelta(seconds=15)
@@ -161,13 +166,14 @@ class GatewaySettings:
                 yield "proxies", f"{error}; it must be like 10.1.2.3 or 10.1.0.0/16"
         if not 0 <= self.streams_per_key <= most_proved(self.max_connections):
             yield "streams_per_key", "must be 0, or at most three quarters of max_connections"
-        for name in ("rate_limit", "submit_rate"):
+        for name in (
+            *("rate_limit", "submit_rate"),
+            *("max_memory_mb", "body_budget_mb", "unread_budget_mb"),
+        ):
             if getattr(self, name) < 0:
                 yield name, "must not be negative"
         for name in (
             "max_body_bytes",
-            "body_budget_mb",
-            "unread_budget_mb",
             "max_header_bytes",
             "max_headers",
             "max_connections",

@@ -65,14 +65,32 @@ class Transport(Protocol):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
+class StreamBuffers:
+    """The size of the buffers of all streams: each has the same part of a budget."""
+
+    __slots__ = ("_budget", "_each", "_open", "limit")
+
+    def __init__(self, each: int, budget: int) -> None:
+        self._each = each
+        self._budget = budget
+        self._open = 0
+        self.limit = each
+        """Bytes that one stream may buffer."""
+
+    def add(self, streams: int) -> None:
+        """So many streams were opened, or closed if it is negative."""
+        self._open += streams
+        self.limit = min(self._each, self._budget // max(1, self._open))
+
+
 class EventStream:
     """One open stream, as its feeder uses it."""
 
     __slots__ = (
+        "_buffers",
         "_bytes",
         "_frames",
         "_gap",
-        "_limit",
         "_send",
         "_start_writer",
         "_transport",
@@ -88,7 +106,7 @@ class EventStream:
         self,
         send: Send,
         transport: Transport | None,
-        limit: int,
+        buffers: StreamBuffers,
         start_writer: Callable[["EventStream"], None],
         last_id: str | None = None,
         gap: tuple[str, str] | None = None,
@@ -96,8 +114,8 @@ class EventStream:
         self._send = send
         self._transport = transport
         if transport is not None:
-            transport.set_write_buffer_limits(_WRITE_BYTES)
-        self._limit = limit
+            transport.set_write_buffer_limits(min(_WRITE_BYTES, buffers.limit))
+        self._buffers = buffers
         self._gap = gap
         self._start_writer = start_writer
         self._frames: list[bytes] = []
@@ -136,7 +154,7 @@ class EventStream:
         if self.closed or self.ending:
             return False
         # A single event over the limit must not block its stream forever.
-        if self._bytes and self._bytes + len(item.frame) > self._limit:
+        if self._bytes and self._bytes + len(item.frame) > self._buffers.limit:
             if self.full_since_s is None:
                 self.full_since_s = time.monotonic()
             return False
@@ -154,7 +172,7 @@ class EventStream:
 
     async def wait_writable(self) -> None:
         """Wait until `push` may succeed again or the stream is closed."""
-        while self._bytes * 2 > self._limit and not self.closed:
+        while self._bytes * 2 > self._buffers.limit and not self.closed:
             self._writable = self._writable or asyncio.Event()
             await self._writable.wait()
 

@@ -19,10 +19,11 @@ from typing import Final
 
 from jobwire.api.problems import STOPPING
 from jobwire.gateway.limits import StreamCount
+from jobwire.gateway.memory import MemoryBudgets
 from jobwire.gateway.problems import Headers, Problem, retry_after
 from jobwire.gateway.request import TRANSPORT_KEY, HttpRequest
 from jobwire.gateway.settings import GatewaySettings
-from jobwire.gateway.sse import Comment, EventStream, Transport
+from jobwire.gateway.sse import Comment, EventStream, StreamBuffers, Transport
 from jobwire.gateway.watch_table import check_watchable
 from jobwire.log import component
 
@@ -51,7 +52,8 @@ class SseConnections:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._slow_client_s = settings.slow_client.total_seconds()
-        self._buffer_bytes = settings.stream_buffer_bytes
+        budget = MemoryBudgets.of(settings).streams
+        self._buffers = StreamBuffers(settings.stream_buffer_bytes, budget)
         self._count = StreamCount(settings.streams_per_key)
         # A timer wheel: each tick sends the heartbeats of one slot, a full turn those of all.
         heartbeat_s = settings.heartbeat.total_seconds()
@@ -109,9 +111,8 @@ class SseConnections:
         slot = self._wheel[self._next_slot]
         self._next_slot = (self._next_slot + 1) % len(self._wheel)
         transport: Transport | None = request.scope.get(TRANSPORT_KEY)
-        stream = EventStream(
-            request.send, transport, self._buffer_bytes, self._start_writer, seen, gap
-        )
+        self._buffers.add(1)
+        stream = EventStream(request.send, transport, self._buffers, self._start_writer, seen, gap)
         detach = None
         try:
             await request.start(200, (*HEADERS, *headers))
@@ -129,6 +130,7 @@ class SseConnections:
         finally:
             slot.discard(stream)
             stream.close()
+            self._buffers.add(-1)
             self._count.leave(key)
             if detach is not None:
                 detach()

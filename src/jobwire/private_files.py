@@ -19,6 +19,10 @@ class Untrusted(OSError):
         super().__init__(errno.EPERM, reason, str(path))
 
 
+class UnusableFile(ValueError):
+    """The content of such a file is wrong; the message has its path and the reason."""
+
+
 def check_directory(path: Path) -> None:
     """Raise `Untrusted` unless this user owns the directory, and a link that leads to it."""
     _check(path, path.lstat(), link=True)
@@ -28,7 +32,17 @@ def check_directory(path: Path) -> None:
 def check_trusted(path: Path) -> None:
     """Raise `Untrusted` unless only this user and root may have written the file or directory. A
     link is judged by its target; the user's own group counts as the user."""
-    found = path.stat()
+    _check_trusted(path, path.stat())
+
+
+def read_trusted(path: Path) -> bytes:
+    """The content of such a file."""
+    with path.open("rb") as file:
+        _check_trusted(path, os.fstat(file.fileno()))
+        return file.read()
+
+
+def _check_trusted(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (os.geteuid(), 0):
         raise Untrusted(path, f"it belongs to another user (uid {found.st_uid})")
     writable = found.st_mode & stat.S_IWGRP and not _is_own_group(found.st_gid)

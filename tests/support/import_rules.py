@@ -52,7 +52,8 @@ ALLOWED: Final[Mapping[str, frozenset[str]]] = {
     # Serverless entry points: built without `programs`, for a fast cold start.
     "functions": frozenset({"systems", "objects", "settings", "log", "redaction"}),
     "gateway": frozenset(
-        {"api", "job", "json_depth", "log", "histogram", "net", "schema_hints", "spawn", "text"}
+        {"api", "job", "json_depth", "log", "histogram", "net", "private_files", "schema_hints"}
+        | {"spawn", "text"}
     ),
     "handlers": frozenset({"job", "json_depth", "json_schema", "net", "spawn"}),
     "histogram": frozenset(),

@@ -12,7 +12,7 @@ from jobwire.cli.exits import CliExit, Exit
 from jobwire.job.errors import BackendUnavailable
 from jobwire.local import LocalError, PortInUse, ProgramMissing, StartFailed
 from jobwire.objects import ObjectsError, StoreRefused
-from jobwire.private_files import Untrusted
+from jobwire.private_files import Untrusted, UnusableFile
 from jobwire.redaction import redact
 from jobwire.settings import SettingsError
 from jobwire.valkey.errors import AuthFailed, ConfigError, Unsupported, ValkeyError
@@ -66,7 +66,7 @@ def lines_and_code(error: Exception) -> tuple[list[str], Exit]:
             return [str(error)], Exit.UNREACHABLE
         case PortInUse():
             return [str(error)], Exit.PORT_TAKEN
-        case LocalError() | ConfigError():
+        case LocalError() | ConfigError() | UnusableFile():
             return [str(error)], Exit.USAGE
         case Unsupported() | AuthFailed():  # it answers: another start does not help
             return [f"Valkey: {error}"], Exit.UNREACHABLE

@@ -7,15 +7,7 @@ from jobwire.cli import options, output
 
 @click.command()
 @click.argument("name")
-@click.option("--tenant", default="default", show_default=True, help="The tenant of the key.")
-@click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    required=True,
-    type=click.Choice(["submit", "read", "signal", "admin"]),
-    help="Scope of the key; may be repeated. admin includes the others.",
-)
+@options.tenant_and_scopes
 @options.as_json
 def command(name: str, tenant: str, scopes: tuple[str, ...]) -> None:
     """Create an API key. It is shown once; only its hash goes into the settings.

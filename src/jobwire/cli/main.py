@@ -41,6 +41,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "models": "Install the weights of the local models.",
     "schema": "Print the JSON Schema of a system.",
     "key": "Create an API key.",
+    "keys": "Create, list and revoke API keys of running gateways.",
     "lifecycle": "Show, set or run the expiry rules of the bucket.",
     "config": "Show every setting, its value and its source.",
     "doctor": "Check this installation; each fault with its fix.",

@@ -124,6 +124,22 @@ def common(command: _F) -> _F:
     return quiet(as_json(data_dir(command)))
 
 
+def tenant_and_scopes(command: _F) -> _F:
+    """The options of a new API key."""
+    tenant = click.option(
+        "--tenant", default="default", show_default=True, help="The tenant of the key."
+    )
+    scopes = click.option(
+        "--scope",
+        "scopes",
+        multiple=True,
+        required=True,
+        type=click.Choice(["submit", "read", "signal", "admin"]),
+        help="Scope of the key; may be repeated. admin includes the others.",
+    )
+    return tenant(scopes(command))
+
+
 def page(what: str) -> Callable[[_F], _F]:
     """The options of a list that is read in pages."""
     limit = click.option(

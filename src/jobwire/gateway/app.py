@@ -31,6 +31,7 @@ from jobwire.gateway.auth import Keyring
 from jobwire.gateway.cors import Cors
 from jobwire.gateway.feature import Feature
 from jobwire.gateway.health import Supervised
+from jobwire.gateway.keys_file import KeysFollower
 from jobwire.gateway.limits import BodyBudget, RequestRate
 from jobwire.gateway.local_users import LocalUsers, is_navigation, page
 from jobwire.gateway.memory import MemoryBudgets
@@ -74,7 +75,8 @@ class Gateway:
         version: str,
         supervised: Supervised | None = None,
     ) -> None:
-        keyring = Keyring(settings.keys, exposed=not is_loopback(settings.host))
+        exposed = bool(settings.keys_file) or not is_loopback(settings.host)
+        keyring = Keyring(settings.keys, exposed=exposed)
         tokens = TokenMaker(settings.token_secret, settings.token_ttl.total_seconds(), keyring)
         rate = RequestRate(settings.rate_limit, time.monotonic)
         self.body_budget = BodyBudget(MemoryBudgets.of(settings).bodies)
@@ -92,6 +94,7 @@ class Gateway:
         self.streams = streams
         self.accounts = Accounts(settings.max_connections)
         """Of the server that runs this gateway, if it is ours."""
+        self.keys = KeysFollower(settings, keyring, self.accounts.end)
 
         checks = [check for feature in features for check in feature.checks]
         remote = [feature.remote_health for feature in features if feature.remote_health]
@@ -107,7 +110,7 @@ class Gateway:
                 sse_tokens.route(tokens, self._is_stream),
                 me.route(
                     version,
-                    has_keys=bool(settings.keys),
+                    has_keys=settings.has_keys,
                     read_only=settings.read_only,
                     features=[each.name for each in features if each.routes],
                 ),

@@ -47,25 +47,34 @@ def hash_of(key: str) -> str:
 
 
 class Keyring:
-    """All keys of the settings.
+    """All keys, of the settings and of the file that the gateway follows.
 
     Without keys, `exposed` decides: a server that others can reach admits no request to a
     route with a scope, one on loopback admits this machine to all.
     """
 
     def __init__(self, keys: Iterable[KeySettings], *, exposed: bool = False) -> None:
+        self._keys: tuple[KeySettings, ...] = ()
         self._by_digest: dict[bytes, Principal] = {}
         self._by_name: dict[str, Principal] = {}
-        for key in keys:
+        self.replace(keys)
+        self.is_open = not self._by_name and not exposed
+        """Whether every caller on this machine has all scopes."""
+
+    def replace(self, keys: Iterable[KeySettings]) -> list[str]:
+        """Know these keys from now on; returns the names of those that were valid and are not any
+        more, or that have another hash, tenant or scopes."""
+        before, self._keys = self._keys, tuple(keys)
+        self._by_digest, self._by_name = {}, {}
+        for key in self._keys:
             scopes = _ALL if "admin" in key.scopes else frozenset(key.scopes)
             principal = Principal(key.tenant, scopes, key.name)
             self._by_digest[bytes.fromhex(key.hash.removeprefix("sha256:"))] = principal
             self._by_name[key.name] = principal
-        self.is_open = not self._by_name and not exposed
-        """Whether every caller on this machine has all scopes."""
+        return [key.name for key in before if key not in self._keys]
 
     def named(self, name: str) -> Principal | None:
-        """The principal of a key by its name; None if the settings do not have it."""
+        """The principal of a key by its name; None if there is none."""
         return LOCAL if self.is_open and name == LOCAL.key else self._by_name.get(name)
 
     def authenticate(self, authorization: bytes | None) -> Principal:

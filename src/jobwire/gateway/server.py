@@ -68,7 +68,7 @@ class HttpServer:
         connections = min(connections, self._memory.connections)
         accounts = self.state.accounts
         accounts.set_limit(min(accounts.limit, connections))
-        async with self._gateway.streams.running():
+        async with self._gateway.keys.running(), self._gateway.streams.running():
             self._tick()
             server = await asyncio.get_running_loop().create_server(
                 lambda: HttpConnection(self.state), sock=listening, backlog=_BACKLOG

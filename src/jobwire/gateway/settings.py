@@ -61,6 +61,8 @@ class GatewaySettings:
     """Port to listen on; 0 means any free port."""
     keys: tuple[KeySettings, ...] = ()
     """API keys: a list of name, hash, scopes and tenant (in the environment: as JSON)."""
+    keys_file: str = ""
+    """File with more API keys, which `jobwire keys` writes; a change holds within a second."""
     local_users: Literal["own", "any"] = "own"
     """Without `keys`: serve the user who started the gateway and root, or any user of this machine;
     macOS does not tell them apart."""
@@ -118,25 +120,43 @@ class GatewaySettings:
     """Time for requests in flight at shutdown."""
 
     @property
+    def has_keys(self) -> bool:
+        """Whether callers need an API key; with an empty `keys_file` nobody has one."""
+        return bool(self.keys or self.keys_file)
+
+    @property
     def exposed_without_keys(self) -> bool:
         """Whether others can reach the server and there are no keys: then it may serve only routes
         that authenticate by themselves."""
-        return not self.keys and not is_loopback(self.host)
+        return not self.has_keys and not is_loopback(self.host)
 
     @property
     def serves_own_user_only(self) -> bool:
         """Whether requests of other users of this machine are refused."""
-        return not self.keys and self.local_users == "own" and sys.platform == "linux"
+        return not self.has_keys and self.local_users == "own" and sys.platform == "linux"
 
     @property
     def several_tenants(self) -> bool:
-        """Whether there are keys of more than one tenant, so that each is limited (J-57)."""
-        return len({key.tenant for key in self.keys} - {ALL_TENANTS}) > 1
+        """Whether there are keys of more than one tenant, or may be soon, so that each is limited
+        (J-57)."""
+        return bool(self.keys_file) or len({key.tenant for key in self.keys} - {ALL_TENANTS}) > 1
 
     @property
     def effective_submit_rate(self) -> float:
         """Jobs per second and key; 0 means no limit."""
         return self.submit_rate or (_SUBMIT_RATE if self.several_tenants else 0.0)
+
+    def key_faults(self) -> Iterator[tuple[str, str]]:
+        """Yield each fault of the keys: place and problem."""
+        for at, key in enumerate(self.keys):
+            for name, problem in key.check():
+                yield f"keys[{at}].{name}", problem
+        yield from self._repeated_names()
+
+    def _repeated_names(self) -> Iterator[tuple[str, str]]:
+        names = [key.name for key in self.keys]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield "keys", f"two keys are named {name!r}"
 
     def check(self) -> Iterator[tuple[str, str]]:
         """Yield each fault: field and problem."""
@@ -148,9 +168,7 @@ class GatewaySettings:
                 "`jobwire key` and put it into gateway.keys, or listen on 127.0.0.1"
             )
             yield "host", problem
-        names = [key.name for key in self.keys]
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            yield "keys", f"two keys are named {name!r}"
+        yield from self._repeated_names()
         if self.token_secret and len(self.token_secret) < 32:
             yield "token_secret", "must have at least 32 characters"
         for origin in self.cors_origins:

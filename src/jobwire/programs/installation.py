@@ -235,7 +235,7 @@ def _dead_worker(data_dir: Path) -> int | None:
 
 def _access(settings: GatewaySettings) -> str:
     """Return who may use the gateway (O-6)."""
-    if settings.keys:
+    if settings.has_keys:
         return "with an API key"
     if settings.serves_own_user_only:
         return f"{_own_user()} only (gateway.local_users: any admits other users)"

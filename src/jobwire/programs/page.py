@@ -50,7 +50,7 @@ def _operator_routes(loaded: Loaded, backends: Backends) -> list[Route]:
 
     async def read_settings(request: HttpRequest) -> api.SettingList:
         tenant = request.principal.tenant
-        if tenant == ALL_TENANTS or not loaded.settings.gateway.keys:
+        if tenant == ALL_TENANTS or not loaded.settings.gateway.has_keys:
             return api.SettingList(shown)
         return api.SettingList([_for_tenant(each, tenant) for each in shown])
 

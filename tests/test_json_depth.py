@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from jobwire.json_depth import MAX_DEPTH, TooDeep, bounded, is_too_deep
+from jobwire.json_depth import MAX_DEPTH, TooDeep, bounded, has_large_number, is_too_deep
 from jobwire.worker.codec import NotJson, to_json
 
 _decode = bounded(msgspec.json.Decoder().decode)
@@ -61,3 +61,26 @@ def test_brackets_in_strings_do_not_count(text: str, levels: int) -> None:
     for form in (text, text.encode()):
         assert not is_too_deep(form, levels)
         assert levels == 0 or is_too_deep(form, levels - 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "large"),
+    [
+        ("1e400", True),
+        ("[1, -1E+999]", True),
+        ("9" * 4_301, True),
+        ("9" * 4_300, False),
+        ('{"a": 1e300, "b": "1e400"}', False),
+        (r'["\"1e400", 2e3]', False),
+        (r'["\\", 1e400]', True),
+        ('"' + "9" * 5_000 + '"', False),
+        ("0." + "9" * 5_000, False),
+    ],
+)
+def test_numbers_that_decoders_refuse_are_found(text: str, large: bool) -> None:
+    assert has_large_number(text.encode()) is large
+    if large:
+        with pytest.raises((msgspec.DecodeError, ValueError)):
+            msgspec.json.decode(text)
+    else:
+        msgspec.json.decode(text)

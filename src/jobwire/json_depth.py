@@ -1,9 +1,11 @@
-"""How deep JSON from elsewhere may nest. Imports no other module of jobwire.
+"""How deep JSON from elsewhere may nest, and which of its numbers nobody can read. Imports no other
+module of jobwire.
 
 A decoder alone stops where the interpreter's stack ends: at a thousand levels in Python 3.11, at
 ten thousand in 3.13. What one program accepts, another one must be able to read.
 """
 
+import math
 import re
 from collections.abc import Callable
 from itertools import accumulate
@@ -18,6 +20,11 @@ _STRING: Final = re.compile(rb'"[^"]*"?')
 _OTHERS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 # One level up is 1 and one level down is -1 as a signed byte.
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+
+_PERHAPS_LARGE: Final = re.compile(rb"[0-9][eE]|[0-9]{300}")
+_NUMBER: Final = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_MAX_DIGITS: Final = 4300
+"""Most digits of an integer that Python converts."""
 
 T = TypeVar("T")
 
@@ -45,6 +52,22 @@ def is_too_deep(text: bytes | str, most: int = MAX_DEPTH) -> bool:
     if b'"' in brackets:
         brackets = _STRING.sub(b"", brackets)
     return max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b")), default=0) > most
+
+
+def has_large_number(text: bytes) -> bool:
+    """Whether JSON has a number that decoders refuse, such as `1e400`; of valid JSON."""
+    if not _PERHAPS_LARGE.search(text):
+        return False
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    numbers = (found[0] for found in _NUMBER.finditer(_STRING.sub(b"", text)))
+    return any(_is_large(number) for number in numbers)
+
+
+def _is_large(number: bytes) -> bool:
+    if number.lstrip(b"-").isdigit():
+        return len(number) > _MAX_DIGITS
+    return math.isinf(float(number))
 
 
 def bounded(decode: Callable[[bytes | str], T]) -> Callable[[bytes | str], T]:

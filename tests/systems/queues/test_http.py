@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
+import msgspec
 import pytest
 
 from jobwire.api import queue_jobs
 from jobwire.gateway.settings import GatewaySettings
 from jobwire.local import LocalValkey
 from jobwire.systems.queues.settings import QueuesSettings
+from tests.cli.runner import jobwire
 from tests.support import Fresh, Plain, clause, wait_until_sync
 from tests.support.jobs_http import bearer, key, problem
 from tests.systems.queues.served import SERVED, ServedQueues, worker_connected
@@ -399,6 +402,25 @@ def test_b19_jobs_of_other_programs_are_shown(
     assert [job["id"] for job in listed] == ["1", "odd"]
     assert listed[1]["problem"]
     assert api.get(f"{JOB}/odd").json()["problem"] == listed[1]["problem"]
+
+
+@clause("B-19", "O-2")
+def test_b19_numbers_that_no_decoder_takes_do_not_hide_a_page(
+    served: ServedQueues, api: httpx.Client, plain: Plain, tmp_path: Path
+) -> None:
+    """Regression: `jobwire queue jobs` ended with 3, as if the gateway were not reachable. Node
+    reads such a number as Infinity."""
+    served.add("mail")
+    large = "9" * 5_000
+    fields = ("name", "a", "data", '{"a": 1e400}', "opts", "{}", "timestamp", 1)
+    plain.call("HSET", "bull:mail:odd", *fields, "progress", "1e400", "returnvalue", f"[-{large}]")
+    plain.call("LPUSH", "bull:mail:wait", "odd")
+    listed = msgspec.json.decode(api.get(JOB).content)["jobs"]
+    odd = next(job for job in listed if job["id"] == "odd")
+    assert (odd["data"], odd["progress"], odd["problem"] != "") == ('{"a": 1e400}', 0, True)
+    env = {"JOBWIRE_URL": str(api.base_url).rstrip("/")}
+    done = jobwire("queue", "jobs", "mail", cwd=tmp_path, env=env)
+    assert (done.returncode, '"odd"' in done.stdout) == (0, True)
 
 
 @clause("B-19")

@@ -19,7 +19,7 @@ from jobwire.job.messages import (
     ServedQueue,
     TaskDefinition,
 )
-from jobwire.json_depth import bounded
+from jobwire.json_depth import bounded, has_large_number
 from jobwire.systems.jobs.contract import (
     DEFAULT_QUEUE,
     MAX_EVENT_BYTES,
@@ -289,7 +289,7 @@ def json_or_text(text: str) -> bytes:
         _decode_raw(whole)
     except (msgspec.DecodeError, ValueError):
         return _encode(readable(text))
-    return whole
+    return _encode(text) if has_large_number(whole) else whole
 
 
 def write_error(error: JobError, attempt: int) -> str:

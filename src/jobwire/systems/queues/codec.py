@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from jobwire.job.messages import Json
-from jobwire.json_depth import bounded
+from jobwire.json_depth import bounded, has_large_number
 from jobwire.systems.queues.contract import KEEP_LIMIT, BullField, BullState, KeepRule, Opt
 from jobwire.valkey import Reply
 
@@ -277,11 +277,11 @@ _short_options: Final = lru_cache(maxsize=256)(_object)
 
 def _is_json(text: str) -> bool:
     try:
-        text.encode()
+        data = text.encode()
         _decode_raw(text)
     except (msgspec.DecodeError, ValueError):
         return False
-    return True
+    return not has_large_number(data)
 
 
 def _texts(text: str) -> tuple[str, ...]:

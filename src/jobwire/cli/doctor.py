@@ -82,7 +82,7 @@ def _valkey(loaded: "Loaded", systems: Sequence["System"]) -> Iterator["Finding"
 
     lease_s = loaded.settings.worker.lease.total_seconds()
     for number, server in enumerate(servers):
-        probe = valkey.probe_key(loaded.settings.jobs.key_prefix)
+        probe = loaded.settings.jobs.write_probe
         examining = valkey.examine(server.config, fix=server.fix, probe=probe, lease_s=lease_s)
         for finding in asyncio.run(all_findings(examining)):
             if not number or valkey.is_worth_showing(finding):

@@ -26,12 +26,6 @@ _DISK_READINGS: Final = 10
 _DISK_PAUSE_S: Final = 0.03
 
 
-def probe_key(key_prefix: str) -> str:
-    """The key with which writes are tried: one of the guards of the Streams wire, so that rights
-    to its keys are enough."""
-    return f"{key_prefix}jobs:guard:writable"
-
-
 async def examine(
     config: Config, *, fix: str, probe: str = "", lease_s: float = float("inf")
 ) -> AsyncIterator[Finding]:

@@ -81,10 +81,8 @@ def _backends(backends: Backends) -> Feature:
     checks: list[Check] = []
     scrape = None
     if backends.valkey is not None:
-        from jobwire.doctor.valkey import probe_key  # late: its libraries are for servers only
-
         lease_s = backends.settings.worker.lease.total_seconds()
-        probe = probe_key(backends.settings.jobs.key_prefix)
+        probe = backends.settings.jobs.write_probe
         # On a Cluster each system may have its own node.
         connections = dict.fromkeys((backends.valkey, *backends.by_system.values()))
         for number, connection in enumerate(connections):

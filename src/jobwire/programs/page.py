@@ -76,13 +76,13 @@ async def _examine(backends: Backends) -> Sequence[Finding]:
     connection = backends.valkey
     if connection is None:
         return []
-    from jobwire.doctor.valkey import judge, probe_key, writes
+    from jobwire.doctor.valkey import judge, writes
     from jobwire.valkey import HealthChecker, ValkeyError
 
     try:
         checker = HealthChecker(connection)
         health = await checker.summary()
-        written = await writes(checker, probe_key(backends.settings.jobs.key_prefix))
+        written = await writes(checker, backends.settings.jobs.write_probe)
     except ValkeyError as error:
         why, fix = "jobs cannot be submitted or read", "is it running? see its log"
         return [Finding("valkey", "unreachable", str(error), why, fix)]

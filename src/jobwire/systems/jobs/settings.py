@@ -160,6 +160,12 @@ class StreamsSettings:
                 yield "queue_shards", f"there is no shard {unknown[0]}"
 
     @property
+    def write_probe(self) -> str:
+        """The key with which writes are tried: one of the guards, so that rights to the keys of
+        the wire are enough."""
+        return contract.StreamsKeys(self.key_prefix).guard("writable")
+
+    @property
     def shards_of_queues(self) -> Mapping[str, int]:
         """`queue_shards`, read; ValueError if it is invalid."""
         pairs = (text.partition("=") for text in self.queue_shards)

@@ -12,8 +12,8 @@
 -- ARGV
 --   default_ttl_s, max_events, consumer
 --   ...   for each job: job id, entry, token, delay_ms, data,
---         exception: empty, or a JSON array of its type, message and traceback,
---         again: empty, or a JSON array of the steps whose errors ended the attempt: those are forgotten;
+--         exception: empty, or a JSON array of its type, message and traceback; likewise
+--         again: the steps whose errors ended the attempt;
 --         before the jobs of another queue than the default one: its name, and empty texts
 -- RETURNS
 --   settled   the job waits for its next attempt, or has ended as requested

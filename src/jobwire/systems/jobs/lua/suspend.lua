@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- suspend: let jobs wait for a time, a signal or their children, without a worker.
 --
--- A job may have several waits, of branches of its handler: it goes on when any of them is over. The decision is inside this step: what is recorded already is not awaited, and a job that lacks
--- nothing is queued again. Otherwise a signal that comes between the worker's look and this call would be
--- forgotten. Neither the attempt nor the delivery is counted. A job whose cancellation was requested ends.
+-- A job may have several waits, of branches of its handler: it goes on when any of them is over. The
+-- decision is inside this step: what is recorded already is not awaited, and a job that lacks nothing is
+-- queued again. Otherwise a signal that comes between the worker's look and this call would be forgotten.
+-- Neither the attempt nor the delivery is counted. A job whose cancellation was requested ends.
 --
 -- Also touches, below the queue's prefix: job:<id>, job:<id>:events, job:<id>:steps, job:<id>:awaits,
 -- idempotency:<name>, jobs:suspended, jobs:delayed, jobs:open, jobs:queues, jobs:stats:<minute>,

@@ -186,8 +186,13 @@ def test_o15_of_random_schemas_the_fault_is_one_that_the_library_finds(
 def test_o15_of_random_schemas_small_values_have_the_librarys_fault(
     schema: Json, value: Json
 ) -> None:
-    found = SchemaValidator(schema).fault(value)
-    assert found == by_library(schema, value)
+    found, expected = SchemaValidator(schema).fault(value), by_library(schema, value)
+    if found is None or expected is None:
+        assert found is expected
+    else:  # a long text is cut off
+        assert expected.text.startswith(found.text)
+        assert found == expected._replace(text=found.text)
+        assert found.text == expected.text or len(found.text) >= 300
 
 
 @clause("O-15")

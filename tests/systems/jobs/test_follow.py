@@ -366,7 +366,8 @@ async def test_j15_malformed_foreign_data_is_sent_as_text() -> None:
         "data": "{nonsense",
     }
     assert StreamEvent("7-1", ["type", "log", "data", ""]).data == b"null"
-    assert StreamEvent("7-1", ["type", "log", "data", '{"a": 1e400}']).data == b'{"a": 1e400}'
+    # Our client has no number for it.
+    assert json.loads(StreamEvent("7-1", ["data", '{"a": 1e400}']).data) == '{"a": 1e400}'
     assert StreamEvent("7-1", ["type", "log", "data", "[" * 5000]).data.startswith(b'"[[')
     assert StreamEvent("7-1", ["type", "log", "ts", "soon"]).body.count(b'"ts":7') == 1
 

@@ -253,6 +253,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "one read of a job's past for the clean view": (
         "systems/jobs/test_clean_view.py::test_a08_many_readers_of_a_job_read_its_past_once",
     ),
+    "reports of a run that repeats an earlier one": (
+        "worker/test_replay.py::test_a08_a_run_that_never_comes_to_its_record_holds_a_bounded_number_of_reports",
+    ),
     "one read of a queue's events": (
         "systems/queues/test_follow.py::test_b12_a_slow_reader_misses_no_event",
     ),

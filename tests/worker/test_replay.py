@@ -129,3 +129,13 @@ def test_a08_reports_are_sent_in_order_when_nothing_of_them_is_recorded(
     what(run)
     run.say("three")
     assert run.sent == ["one", "two", "three"]
+
+
+@clause("A-8", "O-15")
+async def test_a08_a_run_that_never_comes_to_its_record_holds_a_bounded_number_of_reports() -> None:
+    replay, sent = Replay(places(["s:gone"])), list[str]()
+    reports = [Report("said", str(number), "s") for number in range(1_500)]
+    for report in reports:
+        if not replay.hold(report, lambda each: sent.append(each.data_json)):
+            sent.append(report.data_json)
+    assert sent == [report.data_json for report in reports]

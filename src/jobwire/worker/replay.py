@@ -17,6 +17,8 @@ from jobwire.job.messages import DUE_FIELD, GATHER_FIELD, RESULT_FIELD, Report
 _PLACES: Final = (RESULT_FIELD, DUE_FIELD, GATHER_FIELD)
 """Fields of a record that an earlier run wrote when it came to a place in the code. Signals and
 ends of children come from outside, at any time."""
+_MOST_HELD: Final = 1_000
+"""Reports of a run that does not come to a place of its record: then its code has changed."""
 
 
 class _Branch:
@@ -62,9 +64,13 @@ class Replay:
         self._first: _Branch | None = None
 
     def hold(self, report: Report, send: Callable[[Report], object]) -> bool:
-        """Hold a report, which `send` may queue later; False if it is to be sent now."""
+        """Hold a report, which `send` may queue later; False if it is to be sent now, after those
+        that were held."""
         with self._lock:
             if not self._left or (branch := self._branch()).is_new:
+                return False
+            if len(self._held) >= _MOST_HELD:
+                self._give_up()
                 return False
             self._held.append(_Held(branch, report, send))
             return True
@@ -89,9 +95,12 @@ class Replay:
     def end(self) -> None:
         """The run ends: its code no longer has the places that are left."""
         with self._lock:
-            self._left.clear()
-            self._send(self._held)
-            self._held = []
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._left.clear()
+        self._send(self._held)
+        self._held = []
 
     def _take(self, line: set[_Branch]) -> list[_Held]:
         """Remove the reports that these branches have made."""

@@ -205,6 +205,9 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "systems/queues/test_tenant_limits.py::test_j57_one_tenant_cannot_fill_the_memory_through_its_queues",
         "systems/queues/test_tenant_limits.py::test_j57_one_tenant_has_a_bounded_number_of_open_jobs_in_queues",
     ),
+    "records of erased images of a tenant": (
+        "systems/images/test_erasure.py::test_i42_a_tenant_keeps_a_bounded_number_of_erased_records",
+    ),
     "images of a tenant": (
         "systems/images/test_tenant_shares.py::test_i44_one_tenant_cannot_take_all_upload_slots",
         "systems/images/test_tenant_shares.py::test_i44_one_tenant_has_a_bounded_number_of_open_records",

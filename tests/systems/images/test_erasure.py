@@ -242,6 +242,31 @@ def test_i42_images_are_deleted_by_age_and_their_records_purged(
         assert site.client.get(f"/v1/images/{young}").status_code == 200
 
 
+@clause("I-42", "O-15")
+def test_i42_a_tenant_keeps_a_bounded_number_of_erased_records(
+    valkey: LocalValkey,
+    images_bucket: BucketConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that were erased last; an image that is not deleted stays, however many are."""
+    monkeypatch.setattr(feature, "_ERASE_S", 0.1)
+    monkeypatch.setattr(erasure, "_MOST_ERASED", 2)
+    with ImageSite(valkey.url, images_bucket, tmp_path, key_prefix=KEYS.prefix) as site:
+        kept = site.announce()["image_id"]
+        deleted = [site.announce()["image_id"] for _ in range(4)]
+        with closing(sqlite3.connect(tmp_path / "records.sqlite", timeout=30)) as database:
+
+            def rows() -> set[str]:
+                return {each for (each,) in database.execute("SELECT image_id FROM images")}
+
+            for image_id in deleted:
+                assert site.client.delete(f"/v1/images/{image_id}").status_code == 204
+            wait_until_sync(lambda: len(rows()) == 3, "the oldest to be removed")
+            assert rows() == {kept, *deleted[-2:]}
+        assert site.client.get(f"/v1/images/{kept}").status_code == 200
+
+
 @clause("I-42")
 async def test_i42_only_acknowledged_results_of_deleted_images_are_removed(
     connection: Connection, plain: Plain

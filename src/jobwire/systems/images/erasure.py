@@ -22,6 +22,8 @@ from jobwire.valkey import ValkeyError
 _log: Final = logging.getLogger("jobwire.images")
 _PAGE: Final = 100
 _AT_A_TIME: Final = 8
+_MOST_ERASED: Final = 100_000
+"""Records of erased images that a tenant has at most; the oldest ones are removed early."""
 
 
 class Eraser:
@@ -74,10 +76,11 @@ class Eraser:
         elif erased < _PAGE:
             self._after = waiting[-1].position
         purged = await self._records.purge(now - self._purge_after, _PAGE)
+        surplus = await self._records.purge_surplus(_MOST_ERASED, _PAGE)
         await self._records.truncate_log()
         # A page of which nothing can be erased, as in an outage, ends the pass.
-        more = _PAGE in (old, purged) or (is_full and erased > 0)
-        return MaintenanceResult(erased + purged, more=more)
+        more = _PAGE in (old, purged) or surplus >= _PAGE or (is_full and erased > 0)
+        return MaintenanceResult(erased + purged + surplus, more=more)
 
     async def _erase_all(self, records: list[ImageRecord]) -> int:
         limit = asyncio.Semaphore(_AT_A_TIME)

@@ -283,6 +283,32 @@ class ImageRecords:
             removed = sa.delete(IMAGES).where(IMAGES.c.image_id.in_(old))
             return (await connection.execute(removed)).rowcount
 
+    async def purge_surplus(self, most: int, limit: int) -> int:
+        """Remove the oldest erased records of each tenant that has more than `most`, up to a limit
+        each; returns how many."""
+        is_erased = sa.and_(
+            IMAGES.c.status == RecordStatus.DELETED, IMAGES.c.erased_at.is_not(None)
+        )
+        counted = sa.func.count()
+        surplus = (
+            sa.select(IMAGES.c.tenant, counted)
+            .where(is_erased)
+            .group_by(IMAGES.c.tenant)
+            .having(counted > most)
+        )
+        removed = 0
+        async with self._begin() as connection:
+            for tenant, count in (await connection.execute(surplus)).all():
+                oldest = (
+                    sa.select(IMAGES.c.image_id)
+                    .where(is_erased, IMAGES.c.tenant == tenant)
+                    .order_by(IMAGES.c.erased_at)
+                    .limit(min(limit, count - most))
+                )
+                of_tenant = sa.delete(IMAGES).where(IMAGES.c.image_id.in_(oldest))
+                removed += (await connection.execute(of_tenant)).rowcount
+        return removed
+
     async def truncate_log(self) -> None:
         """Remove earlier contents of rows from SQLite's write-ahead log, if nobody reads it now."""
         if self._engine.dialect.name == "sqlite":

@@ -193,8 +193,11 @@ class HandlerProcess:
         """Returns the pipe to the process that has taken the job. One that dies before has not
         begun it, so another one gets it."""
         for left in reversed(range(_PROCESSES)):
+            is_new = self._pipe is None
             pipe = self._started(sink)
             with contextlib.suppress(OSError):  # what it means is that the process has died
+                if is_new and (set_up := as_set_up()) is not None:
+                    pipe.send(LogConfig(*set_up))
                 _send(pipe, start, sink)
                 while message := pipe.receive():  # maybe a late one of the job before
                     if isinstance(message, Taken):
@@ -207,11 +210,7 @@ class HandlerProcess:
     def _started(self, sink: ReportSink) -> Pipe[FromChild]:
         if sink.stopped:  # before it began
             raise BrokenPipeError
-        pipe = self._pipe
-        if pipe is None:
-            pipe = self._spawn()
-            if (set_up := as_set_up()) is not None:
-                pipe.send(LogConfig(*set_up))
+        pipe = self._pipe or self._spawn()
         if self._killed:  # before there was a process
             raise BrokenPipeError
         return pipe

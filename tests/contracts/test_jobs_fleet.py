@@ -274,6 +274,22 @@ async def test_j39_jobs_of_foreign_gateways_are_indexed(lab: StreamsLab, raw: Ra
     assert await lab.maintain("index_foreign") == 0, "once each"
 
 
+@clause("J-39", "J-7")
+async def test_j39_events_of_a_foreign_job_that_was_indexed_before_its_start_expire(
+    lab: StreamsLab, raw: Raw
+) -> None:
+    """Its gateway writes no event. The job is started and ends a moment after it was created, when
+    the keys of a job of ours have just got their lifetime."""
+    worker = await lab.worker("echo")
+    foreign_job(raw, "theirs", created_ts=str(raw.now_ms()))
+    raw.delete("job:theirs:events")
+    assert await lab.maintain("index_foreign") == 1
+    (leased,) = await worker.take(1)
+    await worker.settle([(leased, Done("1"))], 0)
+    assert raw.field("job:theirs", "status") == "done"
+    assert raw.ttl_s("job:theirs:events") > 0
+
+
 @clause("J-39")
 async def test_j39_stats_count_jobs_of_foreign_programs(lab: StreamsLab, raw: Raw) -> None:
     """Submitted by others, run by others, or both; each is counted once, however often stats are

@@ -81,6 +81,7 @@ local function read_runnable(entry, id)
   end
   job.expiry = expiry_of(job.ttl_s)
   job.attempt = tonumber(job.attempt) or 1
+  job.is_indexed = job.deliveries == '0'
   job.deliveries = tonumber(job.deliveries) or 0
   if job.cancel_ts or job.parent and awaits().is_orphaned(job.parent) then
     finish_canceled(id, job.expiry, job.attempt, 'worker.start')
@@ -126,7 +127,9 @@ local function index_open(entry, id, expiry, created_ts, tenant)
   extend_ttl(id, expiry)
   redis.pcall('ZADD', open_key, 'NX', renewal_of(expiry), id)
   index(id, created_ts, tenant)
+  -- With `deliveries`, the start extends the keys once more: the events may not exist yet.
   redis.call('HSET', job_key(id), 'entry_id', entry)
+  redis.call('HSETNX', job_key(id), 'deliveries', 0)
   if queue_suffix ~= '' then redis.call('HSET', job_key(id), 'queue', queue_name) end
 end
 
@@ -149,7 +152,7 @@ local function start(entry, job, task, payload, call_token, consumer)
   job.deliveries = deliveries
   -- Most jobs start soon after our gateway created them: their keys have just got their lifetime.
   local is_foreign = not job.entry_id or job.entry_id == ''
-  local is_extended = deliveries > 1 or is_foreign or not is_fresh(job.created_ts, expiry)
+  local is_extended = deliveries > 1 or is_foreign or job.is_indexed or not is_fresh(job.created_ts, expiry)
   update(id, is_extended and expiry, 'status', 'running', 'owner', token, 'worker', consumer,
     'deliveries', deliveries, 'started_ts', now)
   if is_extended then extend_key(job.idempotency_key, expiry) end

@@ -310,17 +310,21 @@ async def test_a_restart_keeps_the_address_where_an_inner_port_is_lost(own: Loca
 def test_the_port_of_a_part_that_is_off_may_be_taken(tmp_path: Path) -> None:
     """Regression: a part that is not started looked for its default port; where another server of
     the machine had it, or looked at the same time, all ports were chosen again."""
-    home = tmp_path / "s3"
-    home.mkdir()
-    chosen = s3_ports.choose_ports(home)
+
+    def keeps_its_ports(home: Path) -> bool:
+        home.mkdir()
+        chosen = s3_ports.choose_ports(home)
+        server = LocalS3(home).start()
+        try:
+            return server.inner_ports | {s3_ports.S3: server.port} == chosen
+        finally:
+            end_at_once(server)
+
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):  # then it is taken already
             held.enter_context(socket.create_server(("127.0.0.1", WEBDAV_PORT)))
-        server = LocalS3(home).start()
-        try:
-            assert server.inner_ports | {s3_ports.S3: server.port} == chosen
-        finally:
-            end_at_once(server)
+        # Another program of the machine may take a port between the choice and the start.
+        assert any(keeps_its_ports(tmp_path / f"s3-{number}") for number in range(5))
 
 
 def test_an_impossible_start_is_a_one_line_error(

@@ -119,14 +119,14 @@ class Program:
 
 
 def _read_line(fd: int) -> bytes:
-    """Read up to the end of the line or of the pipe."""
+    """Read up to the end of the line or of the pipe; what follows is left to `Program.fault`."""
     line = b""
     deadline_s = time.monotonic() + _READY_TIMEOUT_S
     while not line.endswith(b"\n"):
         left_s = deadline_s - time.monotonic()
         if left_s <= 0 or not select.select([fd], [], [], left_s)[0]:
             return b"it was not ready in time"
-        part = os.read(fd, 4096)
+        part = os.read(fd, 1)
         if not part:
             break
         line += part

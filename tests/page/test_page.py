@@ -501,9 +501,9 @@ def test_o04_sign_in_and_the_scope_read(keyed: PageSite, browser: Browser, fresh
         show(page, keyed.keyed_url, "#/workers", "need a key with the scope admin")
         secret = keyed.keys["reader"]
         assert all(secret not in request.url for request in page.requests)
-        assert any(
-            "/events?" in url and "token=" in url for url in (each.url for each in page.requests)
-        )
+        asked = [each.url.partition("/events?")[2] for each in page.requests]
+        wanted = {"data=message", "view=clean"}
+        assert any(wanted <= {*query.split("&")} and "token=" in query for query in asked), asked
         assert page.run("document.cookie + JSON.stringify(localStorage)").find(secret) < 0
 
 

@@ -155,9 +155,8 @@ class Accounts:
 
     def enter(self, connection: CountedConnection) -> None:
         """A new connection. Closes one that waits if there is no space."""
-        for _ in range(
-            2
-        ):  # twice, because the last time there may have been none among those examined
+        # Twice, because the last time there may have been none among those examined.
+        for _ in range(2):
             if len(self.connections) >= self.limit:
                 self._close_one()
         self.connections[connection] = None
